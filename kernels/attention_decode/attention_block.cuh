@@ -274,23 +274,23 @@ __device__ void AttendChunk(const AttentionDecodeArgs& op, const AttentionChunk&
   Keep(attention, results);
 }
 
-// Adds up the sums of an element of a head that the first `warps` warps have, and says in `all` of
-// what: the element is their quotient. REQUIRES: all of them have attended.
+// Adds up the sums of an element of a head that `warps` warps have, from `first` on, and says in
+// `all` of what: the element is their quotient. REQUIRES: all of them have attended.
 template <int kDim, int kWarps>
 __device__ float AddUpWarps(const WarpResults<kDim, kWarps>& results, int warps, uint32_t head,
-                            uint32_t element, SoftmaxState& all) {
+                            uint32_t element, SoftmaxState& all, int first = 0) {
   float largest = -INFINITY, sum = 0;
   all = {-INFINITY, 0};
 #pragma unroll
   for (int warp = 0; warp < kWarps; ++warp)
-    if (warp < warps) largest = fmaxf(largest, results.states[warp][head].largest);
+    if (warp < warps) largest = fmaxf(largest, results.states[first + warp][head].largest);
 #pragma unroll
   for (int warp = 0; warp < kWarps; ++warp) {
     if (warp >= warps) break;
-    const SoftmaxState& state = results.states[warp][head];
+    const SoftmaxState& state = results.states[first + warp][head];
     const float weight = WeightOf(state, largest);
     all.sum += weight * state.sum;
-    sum += weight * results.sums[warp][head][element];
+    sum += weight * results.sums[first + warp][head][element];
   }
   all.largest = largest;
   return sum;

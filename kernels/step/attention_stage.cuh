@@ -18,13 +18,16 @@ class AttentionStage {
 
   __device__ void Run() {
     const uint32_t chunks = ChunksOf(attention_), items = op_.rows * chunks * op_.kv_heads;
-    for (uint32_t item = blockIdx.x; item < items; item += gridDim.x) {
-      const AttentionChunk chunk = ChunkOf(op_, chunks, item);
-      const Results& results = Attend(chunk);
+    for (uint32_t item = blockIdx.x; item < items;) {
+      const uint32_t shift = SideBySideShift(item, items), warps = kStepWarps >> shift;
+      const uint32_t own = item + (threadIdx.x >> (kThreadsShift - shift)) * gridDim.x;
+      const AttentionChunk chunk = ChunkOf(op_, chunks, own);
+      const Results& results = Attend(chunk, own < items, warps);
       SyncRowThreads();
-      Finish(chunk, chunks, results);
+      if (own < items) Finish(chunk, chunks, warps, results);
       // Cut into chunks there are no more items than blocks, so that all of a row are at work.
       if (chunks > 1) AddUp(chunk, chunks);
+      item += gridDim.x << shift;
     }
   }
 
@@ -33,56 +36,67 @@ class AttentionStage {
   using Slot = CacheSlot<kDim>;
   using Warp = SlotAttention<kDim>;
   static_assert(sizeof(Results) <= kStepScratchBytes);
+  static_assert(Slot::kTokens == 2 * Warp::kTokens);
   static constexpr uint32_t kChunksAtOnce = 4;
-  // A warp takes half a slot, the next takes the other: so many slots are one for each.
-  static constexpr uint32_t kSlotsAtOnce = kStepWarps / 2;
-  static_assert(Slot::kTokens == 2 * Warp::kTokens && kSlotsAtOnce < kSlots);
+  static constexpr uint32_t kThreadsShift = 8;
+  static_assert(kStepComputeThreads == 1 << kThreadsShift);
 
-  // This warp's part of a chunk, to the others'.
-  __device__ const Results& Attend(AttentionChunk chunk) {
+  // This warp's part of its chunk, to the others'. `is_there`: else the warp has none, since there
+  // are no more of them; it goes with the others. `warps`: that share it, a power of two.
+  __device__ const Results& Attend(const AttentionChunk& chunk, bool is_there, uint32_t warps) {
+    const uint32_t warp = threadIdx.x / 32, half = warp % 2 * Warp::kTokens;
+    const bool has_q = is_there && threadIdx.x % 32 / 4 < attention_.group;
     Warp attention;
-    LoadQ(chunk, attention);
+    LoadQ(chunk, has_q, attention);
     bool q_is_there = attention_.append.rows == 0;
-    for (uint32_t first = 0;; first += kSlotsAtOnce * Slot::kTokens) {
-      const CacheSlotHeader& header = Slot::HeaderOf(ring_.Wait());
-      chunk.begin = header.begin, chunk.end = header.end;
-      const uint32_t left = chunk.end - min(chunk.begin + first, chunk.end);
-      const uint32_t slots = min(kSlotsAtOnce, max(1u, (left + Slot::kTokens - 1) / Slot::kTokens));
-      for (uint32_t i = 0; i < kStepFeeders; ++i) ring_.Wait(slots - min(slots, i + 1));
-      const uint32_t portion = threadIdx.x / 32 * Warp::kTokens;  // of this warp
-      const uint32_t within = portion % Slot::kTokens;
-      char* slot = nullptr;  // with tokens of this warp
-      if (portion < left) {
-        slot = ring_.Wait(portion / Slot::kTokens);
-        if (portion + Warp::kTokens > left) ClearBehind(slot, within, left - portion);
-        if (Slot::HeaderOf(slot).any_appended) TakeAppended(chunk, slot, within);
+    for (uint32_t round = 0; (round & CacheSlotHeader::kLastRound) == 0;) {
+      const CacheSlotHeader& first = Slot::HeaderOf(ring_.Wait());
+      round = first.round;
+      const uint32_t place = first.quarters[warp / 2];
+      if (place != CacheSlotHeader::kNoSlot) {
+        char* const slot = ring_.Wait(place);
+        const uint32_t tokens = Slot::HeaderOf(slot).tokens;
+        if (half < tokens) Complete(chunk, slot, half, tokens);
+        // The chunk's first warp awaits q without tokens, too: until then what the chunk leaves
+        // could take the place of what others have not read yet, as the sums of the attention
+        // before (WaitPlanner).
+        if (!q_is_there && (half < tokens || (warp & (warps - 1)) == 0)) {
+          AwaitQ(chunk, has_q, attention);
+          q_is_there = true;
+        }
+        if (half < tokens) attention.Add(op_, slot, half, tokens);
       }
-      // The first warp awaits q without tokens, too: until then what the chunk leaves could take
-      // the place of what others have not read yet, as the sums of the attention before
-      // (WaitPlanner).
-      if (!q_is_there && (slot != nullptr || portion == 0)) AwaitQ(chunk, attention);
-      q_is_there = true;
-      if (slot != nullptr) attention.Add(op_, slot, within, portion, left);
-      // What warps have stored in slots comes before the next tensor copy to them.
-      PublishShared();
+      const uint32_t slots = round % CacheSlotHeader::kLastRound;
+      for (uint32_t i = 0; i < kStepFeeders; ++i) ring_.Wait(slots - min(slots, i + 1));
       ring_.Release(slots);
-      if (left <= kSlotsAtOnce * Slot::kTokens) break;
     }
     auto& results = *reinterpret_cast<Results*>(scratch_.Take(sizeof(Results)));
     attention.Keep(attention_.group, results);
     return results;
   }
 
-  __device__ void LoadQ(const AttentionChunk& chunk, Warp& attention) const {
+  // What of a slot's half that begins at token `half` the copies have not brought.
+  __device__ void Complete(const AttentionChunk& chunk, char* slot, uint32_t half,
+                           uint32_t tokens) const {
+    const bool ends = half + Warp::kTokens > tokens, appends = Slot::HeaderOf(slot).any_appended;
+    if (ends) ClearBehind(slot, half, tokens - half);
+    if (appends) TakeAppended(chunk, slot, half);
+    // What is stored in a slot comes before the next tensor copy to it.
+    if (ends || appends) PublishShared();
+  }
+
+  // `has_q`: whether this lane's head of q is one.
+  __device__ void LoadQ(const AttentionChunk& chunk, bool has_q, Warp& attention) const {
     const uint32_t head = threadIdx.x % 32 / 4;
     attention.LoadQ(
         op_.q + 2 * (chunk.row * op_.q_stride + (chunk.kv_head * attention_.group + head) * kDim),
-        head < attention_.group);
+        has_q);
   }
   // Asks again until all of it is there.
-  __device__ void AwaitQ(const AttentionChunk& chunk, Warp& attention) const {
+  __device__ void AwaitQ(const AttentionChunk& chunk, bool has_q, Warp& attention) const {
     Patience patience;
-    while (!__all_sync(kAll, attention.IsQThere()) && !patience.GivesUp()) LoadQ(chunk, attention);
+    while (!__all_sync(kAll, attention.IsQThere()) && !patience.GivesUp())
+      LoadQ(chunk, has_q, attention);
   }
 
   // Of half a slot's tokens, from `first` on, there are `tokens`: values of the others, which weigh
@@ -115,13 +129,16 @@ class AttentionStage {
     __syncwarp();
   }
 
-  // The chunk's results: to out, or for AddUp.
-  __device__ void Finish(const AttentionChunk& chunk, uint32_t chunks,
+  // The chunk's results, by the warps that share it: to out, or for AddUp.
+  __device__ void Finish(const AttentionChunk& chunk, uint32_t chunks, uint32_t warps,
                          const Results& results) const {
-    for (uint32_t i = threadIdx.x; i < attention_.group * kDim; i += kStepComputeThreads) {
+    const uint32_t within = threadIdx.x & (32 * warps - 1);
+    const auto first_warp = static_cast<int>((threadIdx.x - within) / 32);
+    for (uint32_t i = within; i < attention_.group * kDim; i += 32 * warps) {
       const uint32_t head = i / kDim, element = i % kDim;
       SoftmaxState all;
-      const float sum = AddUpWarps(results, kStepWarps, head, element, all);
+      const float sum =
+          AddUpWarps(results, static_cast<int>(warps), head, element, all, first_warp);
       if (chunks == 1) {
         StoreOut(chunk, head, element, Quotient(sum, all));
         continue;

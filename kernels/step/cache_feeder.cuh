@@ -30,9 +30,9 @@ class CacheFeeder {
   // The block's items, slot by slot; one for an item without tokens, too, which tells so.
   __device__ void Feed() {
     if (maps_ != nullptr) {
-      FeedBoxes();
+      FeedAll</*kBoxes=*/true>();
     } else {
-      for (uint32_t item = blockIdx.x; item < items_; item += gridDim.x) FeedUnits(ChunkAt(item));
+      FeedAll</*kBoxes=*/false>();
     }
   }
 
@@ -79,88 +79,123 @@ class CacheFeeder {
     return chunk;
   }
 
-  // Behind the chunk's end: of its last token.
-  __device__ Lookups LookUp(const AttentionChunk& chunk, uint32_t first) const {
+  // Of the slot's tokens, which are the chunk's first; behind its end: of its last token.
+  __device__ Lookups LookUp(const AttentionChunk& chunk) const {
     Lookups lookups;
 #pragma unroll
     for (int i = 0; i < kLookups; ++i) {
-      const uint32_t token = min(first + 32 * i + Lane(), max(chunk.end, 1u) - 1);
+      const uint32_t token = min(chunk.begin + 32 * i + Lane(), max(chunk.end, 1u) - 1);
       const KvPlace place = op_.PlaceOf(chunk.row, token);
       lookups.page[i] = static_cast<uint32_t>(place.page), lookups.token[i] = place.token;
     }
     return lookups;
   }
 
-  // Boxes are tokens that are neighbours in a page. A lane looks one up: 32 of an item, from a
-  // token on.
-  struct Boxes {
-    uint32_t item, first;
-    uint32_t page, token;  // the lane's; page: as the table has it, and perhaps on its way
+  // Up to kSlotsAtOnce slots, of items that are attended to side by side. Eight lanes are a
+  // quarter, which stands for one of them.
+  struct Round {
+    uint32_t row, kv_head;
+    uint32_t first, end;  // tokens: the slot's first, the chunk's end
+    bool is_there;
+    // The lane's box: tokens that are neighbours in a page. page: as the table has it, and perhaps
+    // on its way.
+    uint32_t page, token;
   };
+  static constexpr uint32_t kQuarter = 32 / kSlotsAtOnce;
+  static_assert(Slot::kTokens <= 8 * kQuarter);  // a box has eight tokens or more
 
+  template <bool kBoxes>
+  __device__ Round FirstRound(uint32_t item, uint32_t shift) const {
+    const uint32_t quarter = Lane() / kQuarter, slots = kSlotsAtOnce >> shift;
+    const uint32_t own = item + (quarter << shift) / kSlotsAtOnce * gridDim.x;
+    const uint32_t slot = quarter & (slots - 1);
+    const AttentionChunk chunk = ChunkAt(min(own, items_ - 1));
+    Round round = {static_cast<uint32_t>(chunk.row), chunk.kv_head};
+    round.first = chunk.begin + slot * Slot::kTokens;
+    round.end = own < items_ ? chunk.end : 0;
+    round.is_there = own < items_ && (slot == 0 || round.first < round.end);
+    if (kBoxes) LookUpBox(round);
+    return round;
+  }
   // None of this waits for the table.
-  __device__ Boxes LookUpBoxes(uint32_t item, const AttentionChunk& chunk, uint32_t first) const {
-    const uint32_t token = min(first + (Lane() << box_shift_), max(chunk.end, 1u) - 1);
+  __device__ void LookUpBox(Round& round) const {
+    const uint32_t token =
+        min(round.first + (Lane() % kQuarter << box_shift_), max(round.end, 1u) - 1);
     const uint32_t page = token / page_size_;
-    Boxes boxes = {item, first, static_cast<uint32_t>(chunk.row), token - page * page_size_};
+    round.page = round.row, round.token = token - page * page_size_;
     if (op_.page_table != 0) {
-      const uint64_t at = chunk.row * op_.table_stride + page;
-      boxes.page = reinterpret_cast<const volatile uint32_t*>(op_.page_table)[at];
+      const uint64_t at = uint64_t{round.row} * op_.table_stride + page;
+      round.page = reinterpret_cast<const volatile uint32_t*>(op_.page_table)[at];
     }
-    return boxes;
-  }
-  __device__ Boxes FirstBoxes(uint32_t item) const {
-    const AttentionChunk chunk = ChunkAt(item);
-    return LookUpBoxes(item, chunk, chunk.begin);
   }
 
-  // The next boxes are looked up before these are copied, which takes longer.
-  __device__ void FeedBoxes() {
-    if (blockIdx.x >= items_) return;
-    const uint32_t step = 32u << box_shift_;
-    for (Boxes boxes = FirstBoxes(blockIdx.x), next = {};; boxes = next) {
-      const AttentionChunk chunk = ChunkAt(boxes.item);
-      const bool ends_item = boxes.first + step >= chunk.end;
-      const uint32_t item = boxes.item + (ends_item ? gridDim.x : 0);
-      if (item < items_)
-        next = ends_item ? FirstBoxes(item) : LookUpBoxes(item, chunk, boxes.first + step);
-      FeedSlots(chunk, boxes);
-      if (item >= items_) return;
-    }
-  }
-  __device__ void FeedSlots(const AttentionChunk& chunk, Boxes& boxes) {
-    const auto page = static_cast<int32_t>(boxes.page);
-    boxes.page = static_cast<uint32_t>(Clamped(page, op_.cache.pages));
-    uint32_t first = boxes.first;
-    for (uint32_t box = 0;;) {
-      if (writer_.IsNextOwn()) {
-        CopyBoxes(chunk, first, boxes, box, writer_.Take());
-        writer_.Advance();
-      } else {
-        writer_.Pass();
+  // `kBoxes`: by tensor copies of boxes, else token by token.
+  template <bool kBoxes>
+  __device__ void FeedAll() {
+    for (uint32_t item = blockIdx.x; item < items_;) {
+      const uint32_t shift = SideBySideShift(item, items_);
+      const uint32_t step = (kSlotsAtOnce >> shift) * Slot::kTokens;
+      Round round = FirstRound<kBoxes>(item, shift);
+      for (bool is_last = false; !is_last;) {
+        Round next = round;
+        next.first += step;
+        next.is_there = next.first < next.end;
+        is_last = !__any_sync(kAll, next.is_there);
+        // The next boxes are looked up before these are copied, which takes longer.
+        if (kBoxes && !is_last) LookUpBox(next);
+        FeedRound<kBoxes>(round, is_last);
+        round = next;
       }
-      first += Slot::kTokens;
-      box += Slot::kTokens >> box_shift_;
-      if (first >= chunk.end || box == 32) break;
+      item += gridDim.x << shift;
     }
   }
 
-  // A slot's boxes, those of lanes from `box` on. What of them is behind the chunk's end is
-  // whatever the cache holds there.
-  __device__ void CopyBoxes(const AttentionChunk& chunk, uint32_t first, const Boxes& of,
-                            uint32_t box, char* slot) const {
+  template <bool kBoxes>
+  __device__ void FeedRound(Round& round, bool is_last) {
+    constexpr uint32_t kFirstOfQuarters = 0x01010101;
+    static_assert(kQuarter == 8);
+    const uint32_t there = __ballot_sync(kAll, round.is_there) & kFirstOfQuarters;
+    if (kBoxes) {
+      const auto page = static_cast<int32_t>(round.page);
+      round.page = static_cast<uint32_t>(Clamped(page, op_.cache.pages));
+    }
+#pragma unroll 1
+    for (uint32_t left = there; left != 0; left &= left - 1) {
+      if (!writer_.IsNextOwn()) {
+        writer_.Pass();
+        continue;
+      }
+      const int lane = __ffs(static_cast<int>(left)) - 1;  // the quarter's first
+      const AttentionChunk chunk = {.row = __shfl_sync(kAll, round.row, lane),
+                                    .kv_head = __shfl_sync(kAll, round.kv_head, lane),
+                                    .begin = __shfl_sync(kAll, round.first, lane),
+                                    .end = __shfl_sync(kAll, round.end, lane)};
+      char* const slot = writer_.Take();
+      BeginHeader(chunk, there, left == there, is_last, Slot::HeaderOf(slot));
+      if (kBoxes) {
+        CopyBoxes(chunk, round, lane, slot);
+      } else {
+        CopyUnits(chunk, slot);
+      }
+      writer_.Advance();
+    }
+  }
+
+  // Of a slot, whose tokens are the chunk's: the boxes of lanes from `box` on. What of them is
+  // behind the chunk's end is whatever the cache holds there.
+  __device__ void CopyBoxes(const AttentionChunk& chunk, const Round& round, int box,
+                            char* slot) const {
     const uint32_t keys = SharedAddress(slot), full = writer_.full();
-    const uint32_t tokens = min(Slot::kTokens, chunk.end - min(first, chunk.end));
+    const uint32_t tokens = TokensOf(chunk);
     const uint32_t boxes = (tokens + box_tokens() - 1) >> box_shift_;
     CacheSlotHeader& header = Slot::HeaderOf(slot);
-    BeginHeader(chunk, header);
     const bool leads = Elect().is_leader;
     if (leads) ArriveExpecting(full, (boxes << box_shift_) * 2 * (2 * kDim));
     uint32_t token = 0;
 #pragma unroll 1
     for (uint32_t i = 0; i < boxes; ++i, token += box_tokens()) {
-      const uint32_t page = __shfl_sync(kAll, of.page, static_cast<int>(box + i));
-      const uint32_t of_page = __shfl_sync(kAll, of.token, static_cast<int>(box + i));
+      const uint32_t page = __shfl_sync(kAll, round.page, box + static_cast<int>(i));
+      const uint32_t of_page = __shfl_sync(kAll, round.token, box + static_cast<int>(i));
       if (leads) LoadToken(keys + token * Slot::kRowBytes, full, chunk.kv_head, of_page, page);
       NoteAppended(page * page_size_ + of_page, token, tokens, header);
     }
@@ -177,14 +212,28 @@ class CacheFeeder {
     }
   }
 
-  // That nobody appends anything; then, whoever does so to a box of the cache, which is the slot's
-  // from `token` on. Behind the chunk's end nobody does: who reads the slot need not wait for it.
-  __device__ void BeginHeader(const AttentionChunk& chunk, CacheSlotHeader& header) const {
+  // Of a slot's chunk, which begins with the slot.
+  static __device__ uint32_t TokensOf(const AttentionChunk& chunk) {
+    return min(Slot::kTokens, chunk.end - min(chunk.begin, chunk.end));
+  }
+
+  // `there`: of the round's quarters, the first lanes of those that have a slot. That nobody
+  // appends anything; then, whoever does so to a box of the cache, which is the slot's from `token`
+  // on. Behind the chunk's end nobody does: who reads the slot need not wait for it.
+  __device__ void BeginHeader(const AttentionChunk& chunk, uint32_t there, bool is_first,
+                              bool is_last, CacheSlotHeader& header) const {
     static_assert(CacheSlotHeader::kNobody == 0xff && sizeof(header.appended) == 16 * 4);
     if (Lane() < 16) reinterpret_cast<uint32_t*>(header.appended)[Lane()] = ~0u;
     if (Lane() == 16) {
-      header.begin = chunk.begin, header.end = chunk.end;
+      header.tokens = TokensOf(chunk);
       header.any_appended = false;
+      header.round = __popc(there) + (is_last ? CacheSlotHeader::kLastRound : 0);
+    }
+    if (is_first && Lane() % kQuarter == 0) {
+      const bool has_slot = (there >> Lane() & 1) != 0;
+      const uint32_t before = there & ((1u << Lane()) - 1);
+      header.quarters[Lane() / kQuarter] =
+          has_slot ? static_cast<uint8_t>(__popc(before)) : CacheSlotHeader::kNoSlot;
     }
     __syncwarp();
   }
@@ -196,24 +245,9 @@ class CacheFeeder {
     header.any_appended = true;
   }
 
-  __device__ void FeedUnits(const AttentionChunk& chunk) {
-    uint32_t first = chunk.begin;
-    do {
-      if (writer_.IsNextOwn()) {
-        // Before the wait for the slot, so that the wait for the page table is not in the way.
-        const Lookups lookups = LookUp(chunk, first);
-        CopyUnits(chunk, first, lookups, writer_.Take());
-        writer_.Advance();
-      } else {
-        writer_.Pass();
-      }
-      first += Slot::kTokens;
-    } while (first < chunk.end);
-  }
-
-  __device__ void CopyUnits(const AttentionChunk& chunk, uint32_t first, const Lookups& lookups,
-                            char* slot) const {
-    const uint32_t to = SharedAddress(slot), tokens = chunk.end - min(first, chunk.end);
+  __device__ void CopyUnits(const AttentionChunk& chunk, char* slot) const {
+    const Lookups lookups = LookUp(chunk);
+    const uint32_t to = SharedAddress(slot), tokens = TokensOf(chunk);
 #pragma unroll 1
     for (int i = 0; i < kLookups; ++i) {
       const int lookup = i == 0 ? 0 : kLookups - 1;
@@ -223,7 +257,7 @@ class CacheFeeder {
       for (uint32_t token = 0; token < 32; token += 4 * kAtOnce)
         CopyTokens(at, token, 32 * i, tokens, to);
     }
-    Describe(chunk, first, lookups, Slot::HeaderOf(slot));
+    Describe(lookups, tokens, Slot::HeaderOf(slot));
     static_assert(kSlotArrivals == 32 + 1);
     ArriveWhenCopied(writer_.full());
     __syncwarp();  // the header is there
@@ -251,14 +285,12 @@ class CacheFeeder {
     }
   }
 
-  // Behind the chunk's end nobody appends anything: who reads the slot need not wait for it.
-  __device__ void Describe(const AttentionChunk& chunk, uint32_t first, const Lookups& lookups,
-                           CacheSlotHeader& header) const {
+  __device__ void Describe(const Lookups& lookups, uint32_t tokens, CacheSlotHeader& header) const {
     bool any = false;
 #pragma unroll
     for (int i = 0; i < kLookups; ++i) {
       const uint32_t slot = lookups.page[i] * page_size_ + lookups.token[i];
-      const bool is_there = first + 32 * i + Lane() < chunk.end;
+      const bool is_there = 32 * i + Lane() < tokens;
       uint32_t row = CacheSlotHeader::kNobody;
       for (uint32_t other = 0; other < rows_; ++other) {
         const uint32_t others = __shfl_sync(kAll, own_slot_, static_cast<int>(other));
@@ -268,10 +300,7 @@ class CacheFeeder {
       any = any || row != CacheSlotHeader::kNobody;
     }
     any = __any_sync(kAll, any);
-    if (Lane() == 0) {
-      header.begin = chunk.begin, header.end = chunk.end;
-      header.any_appended = any;
-    }
+    if (Lane() == 0) header.any_appended = any;
   }
 
   SlotWriter& writer_;

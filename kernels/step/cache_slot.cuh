@@ -29,12 +29,29 @@ __device__ inline AttentionChunk ChunkOf(const AttentionDecodeArgs& op, uint32_t
   return chunk;
 }
 
+// A warp takes half a slot: a round has so many slots at most, a quarter of them for each pair of
+// warps.
+inline constexpr uint32_t kSlotsAtOnce = kStepWarps / 2;
+static_assert(kSlotsAtOnce == 4 && kSlotsAtOnce < kSlots);
+
+// Of a block's items, from `item` on, 1, 2 or 4 are attended to side by side, each by as many warps
+// and slots of a round: its log2. What an item costs beside its tokens, waits for q and for the
+// other warps, is then there once for all of these.
+__device__ inline uint32_t SideBySideShift(uint32_t item, uint32_t items) {
+  return item + 2 * gridDim.x < items ? 2 : item + gridDim.x < items ? 1 : 0;
+}
+
 // What a slot says of itself.
 struct CacheSlotHeader {
-  static constexpr uint8_t kNobody = 255;
+  static constexpr uint8_t kNobody = 255, kNoSlot = 255;
+  static constexpr uint32_t kLastRound = 256;
 
-  uint32_t begin, end;  // the chunk's tokens, of which the slot has the next
+  uint32_t tokens;  // that it has
   bool any_appended;
+  // Of a round's first slot: how many it has, and kLastRound if the items have no other; and which
+  // of them, from this one on, each quarter is.
+  uint32_t round;
+  alignas(4) uint8_t quarters[kSlotsAtOnce];
   alignas(
       4) uint8_t appended[64];  // the row that appends a token meanwhile: what is here is not it
 };

@@ -55,9 +55,10 @@ class GemmStage {
   }
 
   __device__ void Run(UnitRange units) {
+    Product product;
     for (uint32_t begin = units.begin; begin < units.end; begin += kTiles) {
       is_first_pass_ = begin == units.begin;
-      Pass(begin, min(begin + kTiles, units.end));
+      Pass(begin, min(begin + kTiles, units.end), product);
     }
   }
 
@@ -66,8 +67,9 @@ class GemmStage {
   // Units whose results a thread for each pair of columns finishes at once.
   static constexpr int kTilesAtOnce = kStepComputeThreads / (32 * kRowTiles);
 
-  // Whether registers reach for a chunk of A that is on its way while the one before is multiplied.
-  static constexpr bool kLooksAhead = kRowTiles < 4;
+  // Whether registers reach for a chunk of A that is on its way while the one before is multiplied,
+  // and for one that stays from pass to pass where there is no other.
+  static constexpr bool kLooksAhead = kRowTiles < 4, kKeepsA = kRowTiles == 1;
 
   static constexpr int kPacks = kStepPacks;
   using Chunk = StepChunk<kRowTiles>;
@@ -174,16 +176,16 @@ class GemmStage {
     }
   }
 
-  __device__ void Pass(uint32_t begin, uint32_t end) {
+  __device__ void Pass(uint32_t begin, uint32_t end, Product& product) {
     const int units = static_cast<int>(end - begin);
     Squares squares;
     Chunk chunk;
-    LoadGain(0);
+    if (!HasA()) LoadGain(0);
     Result result = Prepared(begin, end);
     sums_ = scratch_.Take(static_cast<uint32_t>(units) * kUnitSumsBytes);
 #pragma unroll 1
     for (uint32_t k = 0; k < k_; k += kSlotColumns) {
-      MultiplyChunk(k, chunk, units, squares);
+      MultiplyChunk(k, chunk, units, product, squares);
     }
     if (gain_ != 0 && is_first_pass_) ShareSquares(squares);
     SyncRowThreads();
@@ -219,21 +221,11 @@ class GemmStage {
 
   // A chunk's W times A's, by two units, added to what the lane has of them in shared memory. The
   // first weights are in registers before A is there.
-  __device__ void MultiplyChunk(uint32_t k, Chunk& chunk, int units, Squares& squares) {
+  __device__ void MultiplyChunk(uint32_t k, Chunk& chunk, int units, Product& product,
+                                Squares& squares) {
     Weights w;
     TakeWeights(units > 1, w);
-    if (k == 0 || !kLooksAhead) {
-      // Who waits looks at one word alone: what many blocks ask for again and again is in the way
-      // of what they wait for. Another pass knows that it is there.
-      if (a_exchanged_ && is_first_pass_ && 32 * warp_ < k_) AwaitWord(a_ + 64 * warp_);
-      LoadChunk(k, chunk);
-    }
-    const uint32_t next = k + kSlotColumns;
-    if (next < k_) LoadGain(next);
-    if (a_exchanged_) Complete(k, chunk);
-    Product product;
-    Take(k, chunk, product, squares);
-    if (next < k_ && kLooksAhead) LoadChunk(next, chunk);
+    if (!HasA()) TakeA(k, chunk, product, squares);
 #pragma unroll 1
     for (int unit = 0;;) {
       const bool both = unit + 1 < units;
@@ -245,6 +237,22 @@ class GemmStage {
       if (unit >= units) break;
       TakeWeights(unit + 1 < units, w);
     }
+  }
+  // Whether another pass has left all of A where this one wants it.
+  __device__ bool HasA() const { return kKeepsA && !is_first_pass_ && k_ <= kSlotColumns; }
+  // The chunk that begins at k, to be multiplied; the next is on its way then.
+  __device__ void TakeA(uint32_t k, Chunk& chunk, Product& product, Squares& squares) {
+    if (k == 0 || !kLooksAhead) {
+      // Who waits looks at one word alone: what many blocks ask for again and again is in the way
+      // of what they wait for. Another pass knows that it is there.
+      if (a_exchanged_ && is_first_pass_ && 32 * warp_ < k_) AwaitWord(a_ + 64 * warp_);
+      LoadChunk(k, chunk);
+    }
+    const uint32_t next = k + kSlotColumns;
+    if (next < k_) LoadGain(next);
+    if (a_exchanged_) Complete(k, chunk);
+    Take(k, chunk, product, squares);
+    if (next < k_ && kLooksAhead) LoadChunk(next, chunk);
   }
   __device__ void TakeWeights(bool both, Weights& w) {
     const char* const first = ring_.Wait();

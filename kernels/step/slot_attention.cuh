@@ -13,6 +13,13 @@ __device__ __noinline__ float SoftCapped(float score, float soft_cap) {
   return soft_cap * tanhf(score / soft_cap);
 }
 
+// 2^x, or 0 for what would be no normal number: exp2f asks for such, which takes longer than this.
+__device__ __forceinline__ float Exp2(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
 // Keys, and columns of values, are the left operand of the tensor cores, heads of q, and the
 // weights of tokens, the right one. Lane l has heads 2 * (l % 4) and the next of those that share
 // the cache's, of tokens l / 4 and l / 4 + 8 of sixteen.
@@ -38,10 +45,10 @@ class SlotAttention {
     return !IsEmpty(most);
   }
 
-  // kTokens tokens of a slot from its token `first` on, which is the row's token `token`; those
-  // from `end` on weigh nothing. REQUIRES: q is there.
+  // kTokens tokens of a slot from its token `first` on; those from `end` on weigh nothing.
+  // REQUIRES: q is there.
   __device__ void Add(const AttentionDecodeArgs& op, const char* slot, uint32_t first,
-                      uint32_t token, uint32_t end) {
+                      uint32_t end) {
     const uint32_t keys = SharedAddress(slot) + first * Slot::kRowBytes;
     float scores[kTiles][4] = {};
 #pragma unroll
@@ -54,7 +61,7 @@ class SlotAttention {
         MultiplyAdd(scores[tile], k, q_[i][0], q_[i][1]);
       }
     }
-    Weigh(op, token, end, scores);
+    Weigh(op, first, end, scores);
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
       const float(&weights)[4] = scores[tile];
@@ -133,13 +140,13 @@ class SlotAttention {
         largest = fmaxf(largest, __shfl_xor_sync(kAll, largest, lane));
       // All scores may be -inf, which is no number to subtract.
       const float base = largest == -INFINITY ? 0 : largest;
-      const float shrink = exp2f(largest_[head] - base);
+      const float shrink = Exp2(largest_[head] - base);
       largest_[head] = largest;
       sum_[head] *= shrink;
 #pragma unroll
       for (int i = 0; i < 2 * kTiles; ++i) {
         float& score = scores[i / 2][i % 2 * 2 + head];
-        score = exp2f(score - base);
+        score = Exp2(score - base);
         sum_[head] += score;
       }
 #pragma unroll

@@ -13,12 +13,12 @@
 
 namespace concert::kernels::cuda {
 
-// Warps that compute, as many as the row kernel has, and a warpgroup of which some load ahead: a
-// warpgroup, because only such give registers to others.
+// Warps that compute, as many as the row kernel has, and a warpgroup of which all but one load
+// ahead: a warpgroup, because only such give registers to others.
 inline constexpr int kStepComputeThreads = kRowComputeThreads;
 inline constexpr int kStepWarps = kStepComputeThreads / 32;
 inline constexpr int kStepThreads = kStepComputeThreads + 128;
-inline constexpr int kStepFeeders = 2;  // warps that load ahead
+inline constexpr int kStepFeeders = 3;  // warps that load ahead
 
 // What the stage before attention appends to the cache, in the slots of its rows. It comes from the
 // exchange as q does: row r's k and v stand behind its q's.

@@ -2,8 +2,9 @@
 // each, and waits only for the stages that the next one needs. All blocks must be on the GPU at
 // once: they wait for each other.
 //
-// A block has eight warps that compute, two that load weights and caches ahead (slot_ring.cuh),
-// which stream while the block waits for others, and one that fetches the list (stage_ring.cuh).
+// A block has eight warps that compute, three that load weights and caches ahead (slot_ring.cuh),
+// which stream while the block waits for others, and one that fetches the list (stage_ring.cuh) and
+// empties what the next run will exchange.
 //
 // What GEMMs and attention make for one another is looked for until it is there (kNotThere). For
 // all else a stage's end is a word for each block that takes part, with the run's epoch, so that
@@ -197,7 +198,7 @@ __device__ void EmptyExchange(const StepArgs& args) {
 // compiler's 168 for each thread, 504 for three warpgroups. A claim for more ends the launch.
 template <int kRowTiles>
 struct Registers {
-  static constexpr int kFeed = kRowTiles == 1 ? 88 : kRowTiles == 2 ? 72 : 56;
+  static constexpr int kFeed = kRowTiles <= 2 ? 88 : 72;
   static constexpr int kCompute = (504 - kFeed) / 2;
   static_assert(kFeed % 8 == 0 && kCompute % 8 == 0);
 };
@@ -226,9 +227,9 @@ __device__ void RunStages(const StepArgs& args) {
   }
   ReleaseRegisters<Registers<kRowTiles>::kFeed>();
   const uint32_t other = warp - kStepWarps;
-  if (other < kStepFeeders) FeedStages<kRowTiles>(args, memory);
-  if (other == kStepFeeders) EmptyExchange(args);
-  if (other == kStepFeeders + 1) StageFetcher(args, memory).Run();
+  if (other < kStepFeeders) return FeedStages<kRowTiles>(args, memory);
+  StageFetcher(args, memory).Run();
+  EmptyExchange(args);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ inline constexpr uint32_t kSlotBoxBytes = kSlotBoxRows * kSlotBoxLines * kSlotLi
 inline constexpr uint32_t kSlotBoxStep = kSlotBoxBytes + 4 * kSlotLineBytes;
 inline constexpr uint32_t kSlotBytes = kSlotBoxStep + kSlotBoxBytes;
 static_assert(kSlotLineBytes == 128);
-inline constexpr int kSlots = 10;
+inline constexpr int kSlots = 9;
 static_assert(kSlots % kStepFeeders == 0);  // SlotWriter
 // At the barrier of a slot that is full: what a warp that copies by itself needs.
 inline constexpr uint32_t kSlotArrivals = 33;
