@@ -55,10 +55,9 @@ class GemmStage {
   }
 
   __device__ void Run(UnitRange units) {
-    Product product;
     for (uint32_t begin = units.begin; begin < units.end; begin += kTiles) {
       is_first_pass_ = begin == units.begin;
-      Pass(begin, min(begin + kTiles, units.end), product);
+      Pass(begin, min(begin + kTiles, units.end));
     }
   }
 
@@ -155,17 +154,17 @@ class GemmStage {
   // A chunk, to be multiplied; where there is a norm, rows times themselves, of which one pass is
   // enough, and times the norm's gain. What rows are divided by is the same for all of a row, so it
   // waits for the product.
-  __device__ void Take(uint32_t k, const Chunk& chunk, Product& product, Squares& squares) const {
+  __device__ void Take(uint32_t k, const Chunk& chunk, Squares& squares) {
     if (gain_ != 0) {
       WaitUnitsCopied();
       __syncwarp();
     }
 #pragma unroll
     for (int i = 0; i < kPacks; ++i) {
-      product.Take(i, chunk.a[i], zero_);
+      product_.Take(i, chunk.a[i], zero_);
       if (gain_ == 0 || i >= PacksAt(k)) continue;
-      if (is_first_pass_) product.AddSquares(i, chunk.a[i], squares);
-      product.Scale(i, LoadShared(GainAt(k) + i * kPackStep));
+      if (is_first_pass_) product_.AddSquares(i, chunk.a[i], squares);
+      product_.Scale(i, LoadShared(GainAt(k) + i * kPackStep));
     }
   }
   __device__ void ShareSquares(const Squares& squares) {
@@ -176,7 +175,7 @@ class GemmStage {
     }
   }
 
-  __device__ void Pass(uint32_t begin, uint32_t end, Product& product) {
+  __device__ void Pass(uint32_t begin, uint32_t end) {
     const int units = static_cast<int>(end - begin);
     Squares squares;
     Chunk chunk;
@@ -185,7 +184,7 @@ class GemmStage {
     sums_ = scratch_.Take(static_cast<uint32_t>(units) * kUnitSumsBytes);
 #pragma unroll 1
     for (uint32_t k = 0; k < k_; k += kSlotColumns) {
-      MultiplyChunk(k, chunk, units, product, squares);
+      MultiplyChunk(k, chunk, units, squares);
     }
     if (gain_ != 0 && is_first_pass_) ShareSquares(squares);
     SyncRowThreads();
@@ -221,15 +220,14 @@ class GemmStage {
 
   // A chunk's W times A's, by two units, added to what the lane has of them in shared memory. The
   // first weights are in registers before A is there.
-  __device__ void MultiplyChunk(uint32_t k, Chunk& chunk, int units, Product& product,
-                                Squares& squares) {
+  __device__ void MultiplyChunk(uint32_t k, Chunk& chunk, int units, Squares& squares) {
     Weights w;
     TakeWeights(units > 1, w);
-    if (!HasA()) TakeA(k, chunk, product, squares);
+    if (!HasA()) TakeA(k, chunk, squares);
 #pragma unroll 1
     for (int unit = 0;;) {
       const bool both = unit + 1 < units;
-      product.Multiply(w.first, w.second, both, [&](int second, int row_tile, float2 sums) {
+      product_.Multiply(w.first, w.second, both, [&](int second, int row_tile, float2 sums) {
         Keep(unit + second, row_tile, sums, k == 0);
       });
       ring_.Release(both ? 2 : 1);  // not before the product: SlotReader
@@ -241,7 +239,7 @@ class GemmStage {
   // Whether another pass has left all of A where this one wants it.
   __device__ bool HasA() const { return kKeepsA && !is_first_pass_ && k_ <= kSlotColumns; }
   // The chunk that begins at k, to be multiplied; the next is on its way then.
-  __device__ void TakeA(uint32_t k, Chunk& chunk, Product& product, Squares& squares) {
+  __device__ void TakeA(uint32_t k, Chunk& chunk, Squares& squares) {
     if (k == 0 || !kLooksAhead) {
       // Who waits looks at one word alone: what many blocks ask for again and again is in the way
       // of what they wait for. Another pass knows that it is there.
@@ -251,7 +249,7 @@ class GemmStage {
     const uint32_t next = k + kSlotColumns;
     if (next < k_) LoadGain(next);
     if (a_exchanged_) Complete(k, chunk);
-    Take(k, chunk, product, squares);
+    Take(k, chunk, squares);
     if (next < k_ && kLooksAhead) LoadChunk(next, chunk);
   }
   __device__ void TakeWeights(bool both, Weights& w) {
@@ -431,6 +429,7 @@ class GemmStage {
   char* sums_ = nullptr;     // of the pass, where the warps leave theirs
   Address rows_[kRowTiles];  // of A, where this lane's part of them begins
   bool is_first_pass_ = true;
+  Product product_;
 };
 
 }  // namespace concert::kernels::cuda

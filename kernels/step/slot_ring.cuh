@@ -9,26 +9,23 @@
 
 namespace concert::kernels::cuda {
 
-// A place in a ring of so many, which goes round. In one register, of which who computes has none
-// to spare: a number that counts on where its lower bits are the index, else the index and, above
-// it, the parity.
-template <uint32_t kPlaces>
+// A place in a ring of so many, which goes round.
+template <int kPlaces>
 class RingPlace {
  public:
-  __device__ explicit RingPlace(uint32_t index = 0) : place_(index) {}
-  __device__ uint32_t index() const { return kCountsOn ? place_ % kPlaces : place_ % kParity; }
-  __device__ uint32_t parity() const { return kCountsOn ? place_ / kPlaces % 2 : place_ / kParity; }
-  __device__ void Advance(uint32_t places = 1) {
-    place_ += places;
-    if (!kCountsOn && index() >= kPlaces) place_ = (place_ - kPlaces) ^ kParity;
+  __device__ explicit RingPlace(int index = 0) : index_(index) {}
+  __device__ int index() const { return index_; }
+  __device__ uint32_t parity() const { return parity_; }
+  __device__ void Advance(int places = 1) {
+    index_ += places;
+    if (index_ < kPlaces) return;
+    index_ -= kPlaces;
+    parity_ ^= 1;
   }
 
  private:
-  static constexpr bool kCountsOn = (kPlaces & (kPlaces - 1)) == 0;
-  static constexpr uint32_t kParity = 256;
-  static_assert(2 * kPlaces <= kParity);
-
-  uint32_t place_;
+  int index_;
+  uint32_t parity_ = 0;
 };
 using SlotPlace = RingPlace<kSlots>;
 
@@ -103,13 +100,13 @@ class SlotReader {
     __syncwarp();
     if (const uint32_t lane = threadIdx.x % 32; lane < slots)
       Arrive(SharedAddress(&memory_->empty[Place(lane).index()]));
-    place_.Advance(slots);
+    place_.Advance(static_cast<int>(slots));
   }
 
  private:
   __device__ SlotPlace Place(uint32_t ahead) const {
     SlotPlace place = place_;
-    place.Advance(ahead);
+    place.Advance(static_cast<int>(ahead));
     return place;
   }
 

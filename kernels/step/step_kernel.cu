@@ -198,7 +198,7 @@ __device__ void EmptyExchange(const StepArgs& args) {
 // compiler's 168 for each thread, 504 for three warpgroups. A claim for more ends the launch.
 template <int kRowTiles>
 struct Registers {
-  static constexpr int kFeed = kRowTiles <= 2 ? 88 : 72;
+  static constexpr int kFeed = kRowTiles == 1 ? 88 : 72;
   static constexpr int kCompute = (504 - kFeed) / 2;
   static_assert(kFeed % 8 == 0 && kCompute % 8 == 0);
 };
