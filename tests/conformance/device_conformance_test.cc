@@ -14,7 +14,7 @@ namespace {
 using DeviceConformanceTest = DeviceTest;
 
 Bytes Pattern(uint64_t bytes, uint64_t seed) {
-  std::mt19937_64 random(tests::Seed() + seed);
+  std::mt19937_64 random(test::Seed() + seed);
   Bytes pattern(bytes);
   for (uint8_t& byte : pattern) byte = static_cast<uint8_t>(random());
   return pattern;
@@ -135,7 +135,7 @@ TEST_P(DeviceConformanceTest, DigestsAreThoseOfTheContents) {
 }
 
 TEST_P(DeviceConformanceTest, ContentsAreTheSameOrDifferInAnyByte) {
-  std::mt19937_64 random(tests::Seed());
+  std::mt19937_64 random(test::Seed());
   for (const uint64_t bytes : {1, 7, 8, 13, 65536, 65539, 400009}) {
     const Bytes pattern = Pattern(bytes + 1, 7);
     const uint32_t a = NewBuffer(pattern), b = NewBuffer(bytes + 1), c = NewBuffer(bytes + 1);

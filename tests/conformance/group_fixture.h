@@ -220,7 +220,7 @@ class GroupConformanceTest : public DeviceTest {
   };
 
   static std::vector<ChainLaunch> RandomChain(int launches, uint32_t seed) {
-    std::mt19937 random(tests::Seed() + seed);
+    std::mt19937 random(test::Seed() + seed);
     const auto pick = [&](uint32_t n) { return static_cast<uint32_t>(random() % n); };
     std::vector<ChainLaunch> chain(static_cast<size_t>(launches));
     for (ChainLaunch& launch : chain) {

@@ -123,12 +123,12 @@ class HostileIndicesTest : public ModelOpsConformanceTest {
     return Admit(descriptor);
   }
 
-  std::mt19937 random_{static_cast<uint32_t>(tests::Seed())};
+  std::mt19937 random_{static_cast<uint32_t>(test::Seed())};
   uint32_t input_ = 0, written_ = 0;
 };
 
 TEST_P(HostileIndicesTest, ReachNothingElse) {
-  SCOPED_TRACE(testing::Message() << "seed " << tests::Seed());
+  SCOPED_TRACE(testing::Message() << "seed " << test::Seed());
   constexpr uint64_t kMayBeWritten = kRowsBytes + 2 * kCacheBytes;
   input_ = NewBuffer(Encode(Dtype::kBf16, RandomNumbers(Dtype::kBf16, 16384, 1)));
   written_ = NewPoisoned(2 * kGuard + kMayBeWritten);

@@ -70,7 +70,7 @@ inline std::vector<double> Decode(Dtype dtype, const Bytes& bytes) {
 
 // Values in [-1, 1] that the dtype represents exactly.
 inline std::vector<double> RandomNumbers(Dtype dtype, size_t count, uint64_t seed) {
-  std::mt19937_64 random(tests::Seed() + seed);
+  std::mt19937_64 random(test::Seed() + seed);
   std::uniform_real_distribution<double> uniform(-1, 1);
   std::vector<double> values(count);
   for (double& value : values) value = uniform(random);

@@ -48,7 +48,7 @@ TEST_F(BatchProgramsTest, WhatABatchUsesMayBeFreedBeforeItEnds) {
 }
 
 TEST_F(BatchProgramsTest, StepsGiveWhatTheirOpsGiveOneByOne) {
-  const uint32_t seed = tests::Seed();
+  const uint32_t seed = test::Seed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   const Session session = daemon_.Connect("model");
   const Model model = MakeModel(session, seed), twin = MakeModel(session, seed);

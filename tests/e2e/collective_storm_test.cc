@@ -270,7 +270,7 @@ class CollectiveStormTest : public testing::Test {
   // Two ranks in three communicators.
   pid_t Start(Orders orders) {
     orders.socket = daemon_->socket();
-    orders.seed = tests::Seed();
+    orders.seed = test::Seed();
     orders.max_count = simulated_ ? 2048 : 1 << 20;
     std::vector<std::string> arguments = orders.ToArguments();
     arguments.insert(arguments.begin(), "/proc/self/exe");
@@ -296,7 +296,7 @@ class CollectiveStormTest : public testing::Test {
 
 // 10,000 on GPUs. The simulator computes every number on the CPU.
 TEST_F(CollectiveStormTest, SixCommunicatorsInAnyOrder) {
-  SCOPED_TRACE("seed " + std::to_string(tests::Seed()));
+  SCOPED_TRACE("seed " + std::to_string(test::Seed()));
   const uint64_t ops = simulated_ ? 250 : 1667;
   std::vector<pid_t> children;
   for (const char* pair : {"a", "b"}) {
@@ -307,8 +307,8 @@ TEST_F(CollectiveStormTest, SixCommunicatorsInAnyOrder) {
 }
 
 TEST_F(CollectiveStormTest, WhoDiesIsNamedAndHarmsNobodyElse) {
-  SCOPED_TRACE("seed " + std::to_string(tests::Seed()));
-  std::mt19937 random(tests::Seed());
+  SCOPED_TRACE("seed " + std::to_string(test::Seed()));
+  std::mt19937 random(test::Seed());
   const uint64_t ops = simulated_ ? 40 : 400;
   for (int round = 0; round < 3; ++round) {
     const auto doomed = static_cast<uint32_t>(random() % kRanks);

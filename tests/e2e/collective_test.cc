@@ -149,7 +149,7 @@ class CollectiveBesideGemmsTest : public testing::Test {
     }
   }
 
-  std::mt19937 random_{tests::Seed()};
+  std::mt19937 random_{test::Seed()};
   std::optional<TestDaemon> daemon_;
   std::deque<Rank> ranks_;
 };

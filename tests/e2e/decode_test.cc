@@ -49,7 +49,7 @@ class DecodeTest : public testing::Test {
     return std::max_element(own, own + demo::kVocabulary, less) - own;
   }
 
-  const uint32_t seed_ = tests::Seed();
+  const uint32_t seed_ = test::Seed();
   const testing::ScopedTrace trace_{__FILE__, __LINE__, "seed " + std::to_string(seed_)};
   std::mt19937 random_{seed_};
   TestDaemon daemon_{{.gpus = 1}};

@@ -202,7 +202,7 @@ class GrowingContextTest : public testing::Test {
   // Hidden states of a prefill of these tokens, whose keys and values go to a cache of its own.
   std::vector<double> Prefill(const std::vector<int32_t>& tokens, const Cache& cache);
 
-  const uint32_t seed_ = tests::Seed();
+  const uint32_t seed_ = test::Seed();
   const testing::ScopedTrace trace_{__FILE__, __LINE__, "seed " + std::to_string(seed_)};
   TestDaemon daemon_{{.gpus = 1}};
   const Session session_ = daemon_.Connect("decode");

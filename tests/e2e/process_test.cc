@@ -37,7 +37,7 @@ std::pair<int, std::string> RunShell(const std::string& command) {
 }
 
 TEST(ProcessTest, TwoClientProcessesComputeAndReduceTogether) {
-  const auto daemon = bench::PrivateDaemon::Start({.device = tests::TestDevice()});
+  const auto daemon = bench::PrivateDaemon::Start({.device = test::TestDevice()});
   ASSERT_TRUE(daemon.ok()) << daemon.status();
   const Session session = Session::Connect({.socket_path = (*daemon)->socket()}).value();
   const uint32_t second_gpu = session.gpu_count() > 1 ? 1 : 0;
@@ -62,7 +62,7 @@ TEST(ProcessTest, TwoClientProcessesComputeAndReduceTogether) {
 // Results are right, and the daemon saw one op for each step and no others.
 TEST(ProcessTest, ADemoClientDecodesWithOneOpAToken) {
   constexpr int kSteps = 20;  // past a page of the cache
-  const auto daemon = bench::PrivateDaemon::Start({.device = tests::TestDevice()});
+  const auto daemon = bench::PrivateDaemon::Start({.device = test::TestDevice()});
   ASSERT_TRUE(daemon.ok()) << daemon.status();
   const std::pair<int, std::string> demo =
       RunShell(bench::ProgramFolder() + "/concert_demo --socket " + (*daemon)->socket() +
@@ -125,7 +125,7 @@ TEST(ProcessTest, AClientIsToldThatItHasTheAdminSocket) {
 }
 
 TEST(ProcessTest, DrainFinishesWhatWasAccepted) {
-  const auto daemon = bench::PrivateDaemon::Start({.device = tests::TestDevice()});
+  const auto daemon = bench::PrivateDaemon::Start({.device = test::TestDevice()});
   ASSERT_TRUE(daemon.ok()) << daemon.status();
   const std::string ctl =
       bench::ProgramFolder() + "/concertctl --socket " + (*daemon)->admin_socket();
@@ -137,7 +137,7 @@ TEST(ProcessTest, DrainFinishesWhatWasAccepted) {
 }
 
 TEST(ProcessTest, SigtermFinishesWhatWasAccepted) {
-  const auto daemon = bench::PrivateDaemon::Start({.device = tests::TestDevice()});
+  const auto daemon = bench::PrivateDaemon::Start({.device = test::TestDevice()});
   ASSERT_TRUE(daemon.ok()) << daemon.status();
   ExpectAcceptedToRun(**daemon, [&] {
     EXPECT_TRUE((*daemon)->Terminate(std::chrono::seconds(60))) << (*daemon)->LogTail();
@@ -216,7 +216,7 @@ TEST(ProcessTest, AtDebugTheLogHasAllOfInfoAndMore) {
 }
 
 TEST(ProcessTest, ATraceHasWhatAClientDid) {
-  const auto daemon = bench::PrivateDaemon::Start({.device = tests::TestDevice()});
+  const auto daemon = bench::PrivateDaemon::Start({.device = test::TestDevice()});
   ASSERT_TRUE(daemon.ok()) << daemon.status();
   const Session session =
       Session::Connect({.socket_path = (*daemon)->socket(), .client_name = "tracee"}).value();

@@ -37,7 +37,7 @@ std::vector<uint16_t> StateOf(const Model& model) {
 TEST(ProgramRowsTest, RowsOfARunAreThoseOfAWholeOneAndOthersAreLeftAlone) {
   TestDaemon daemon({.gpus = 1});
   const Session session = daemon.Connect();
-  const uint32_t seed = tests::Seed();
+  const uint32_t seed = test::Seed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   Queue queue = session.CreateQueue().value();
   std::vector<int32_t> ids(kRows);

@@ -28,7 +28,7 @@ std::string Sentence(const Status& status) { return status.message(); }
 TEST(ProgramTest, RunsGiveWhatTheirOpsGiveOneByOne) {
   TestDaemon daemon({.gpus = 1});
   const Session session = daemon.Connect("model");
-  const uint32_t seed = tests::Seed();
+  const uint32_t seed = test::Seed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   const Model model = MakeModel(session, seed), twin = MakeModel(session, seed);
   const StepMemory memory = MakeBuffers(session);
@@ -64,8 +64,8 @@ TEST(ProgramTest, SlotsThatShareMemoryKeepWhatIsStillRead) {
   constexpr uint64_t kBytes = kElements * sizeof(float);
   TestDaemon daemon({.gpus = 1});
   const Session session = daemon.Connect();
-  std::mt19937 random(tests::Seed());
-  SCOPED_TRACE(testing::Message() << "seed " << tests::Seed());
+  std::mt19937 random(test::Seed());
+  SCOPED_TRACE(testing::Message() << "seed " << test::Seed());
   Queue single = session.CreateQueue().value(), runs = session.CreateQueue().value();
   std::vector<float> values(kElements), wanted(kElements), got(kElements);
   std::iota(values.begin(), values.end(), 1.f);

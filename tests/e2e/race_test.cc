@@ -32,7 +32,7 @@ struct Layers {
                  .adjust_server =
                      [this](daemon::ServerOptions& options) {
                        options.on_fault = [this](const daemon::Session& session,
-                                                const kernels::Failure& failure) {
+                                                 const kernels::Failure& failure) {
                          const MutexLock lock(mutex_);
                          logged_.push_back(session.name + ": " + failure.ToString());
                        };
@@ -258,7 +258,7 @@ class RightProgram {
 };
 
 TEST(RaceTest, RightProgramsAreLeftAlone) {
-  RightProgram program(tests::Seed());
+  RightProgram program(test::Seed());
   for (int i = 0; i < 1000; ++i) program.Step();
   EXPECT_THAT(program.Failures(), IsEmpty());
 }

@@ -288,14 +288,14 @@ TEST(RandomProgramTest, HasEveryKindThatMayBePartOfOne) {
       missing.insert(concert_op_kind_name(kind.kind));
   }
   for (uint32_t i = 0; i < 2000 && !missing.empty(); ++i) {
-    const RandomProgram program = MakeRandomProgram(tests::Seed() + i);
+    const RandomProgram program = MakeRandomProgram(test::Seed() + i);
     for (const char* kind : program.kinds) missing.erase(kind);
   }
   EXPECT_THAT(missing, testing::IsEmpty());
 }
 
 TEST_F(RandomProgramsTest, RunsGiveWhatTheirOpsGiveAndTheSameEachTime) {
-  const uint32_t seed = tests::Seed(), programs = tests::Repetitions(60);
+  const uint32_t seed = test::Seed(), programs = test::Repetitions(60);
   for (uint32_t i = 0; i < programs; ++i) {
     Check(seed + i);
     if (HasFailure()) return;

@@ -80,12 +80,12 @@ TEST(ReplicasTest, RunsGoTogetherAndGiveWhatTheyGiveAlone) {
   constexpr uint32_t kReplicas = 5, kSteps = 40;
   TestDaemon daemon({.gpus = 1});
   const Session session = daemon.Connect("replicas");
-  SCOPED_TRACE(testing::Message() << "seed " << tests::Seed());
-  const Model model = MakeModel(session, tests::Seed());
+  SCOPED_TRACE(testing::Message() << "seed " << test::Seed());
+  const Model model = MakeModel(session, test::Seed());
   std::vector<std::unique_ptr<Sequences>> alone, together;
   for (uint32_t i = 0; i < kReplicas; ++i) {
-    alone.push_back(std::make_unique<Sequences>(session, tests::Seed() + i, kSteps));
-    together.push_back(std::make_unique<Sequences>(session, tests::Seed() + i, kSteps));
+    alone.push_back(std::make_unique<Sequences>(session, test::Seed() + i, kSteps));
+    together.push_back(std::make_unique<Sequences>(session, test::Seed() + i, kSteps));
   }
   for (const auto& sequences : alone) {
     const Program program = MakeStep(session, model, sequences->state());
@@ -121,16 +121,16 @@ TEST(ReplicasTest, RunsGoTogetherAndGiveWhatTheyGiveAlone) {
 TEST(ReplicasTest, SessionsThatSealTheirWeightsHaveReplicas) {
   constexpr uint32_t kReplicas = 3, kSteps = 20;
   TestDaemon daemon({.gpus = 1});
-  SCOPED_TRACE(testing::Message() << "seed " << tests::Seed());
+  SCOPED_TRACE(testing::Message() << "seed " << test::Seed());
   std::vector<Session> sessions;
   std::vector<Model> models;
   std::vector<std::unique_ptr<Sequences>> alone, together;
   std::vector<Program> programs;
   for (uint32_t i = 0; i < kReplicas; ++i) {
     sessions.push_back(daemon.Connect("replica"));
-    alone.push_back(std::make_unique<Sequences>(sessions[i], tests::Seed() + i, kSteps));
-    together.push_back(std::make_unique<Sequences>(sessions[i], tests::Seed() + i, kSteps));
-    models.push_back(MakeModel(sessions[i], tests::Seed()));
+    alone.push_back(std::make_unique<Sequences>(sessions[i], test::Seed() + i, kSteps));
+    together.push_back(std::make_unique<Sequences>(sessions[i], test::Seed() + i, kSteps));
+    models.push_back(MakeModel(sessions[i], test::Seed()));
     for (Buffer* weights : {&models[i].table, &models[i].up, &models[i].down})
       weights->Seal().Check();  // not the norm's
     const Program program = MakeStep(sessions[i], models[i], alone[i]->state());
@@ -153,8 +153,8 @@ TEST(ReplicasTest, SessionsThatSealTheirWeightsHaveReplicas) {
 TEST(ReplicasTest, WhoFitsNobodyKeepsNobodyApart) {
   TestDaemon daemon({.gpus = 1});
   const Session session = daemon.Connect("replicas");
-  const Model model = MakeModel(session, tests::Seed());
-  std::mt19937 random(tests::Seed());
+  const Model model = MakeModel(session, test::Seed());
+  std::mt19937 random(test::Seed());
   const auto replicas = [&] {
     std::vector<uint32_t> counts;
     const std::vector<kernels::ProgramSummary> there = daemon.server().Sessions()[0].programs;
@@ -177,7 +177,7 @@ TEST(ReplicasTest, WhoFitsNobodyKeepsNobodyApart) {
 TEST(ReplicasTest, ProgramsComeAndGoWhileOthersRun) {
   constexpr uint32_t kReplicas = 6, kSteps = 60;
   TestDaemon daemon({.gpus = 1});
-  const uint32_t seed = tests::Seed();
+  const uint32_t seed = test::Seed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   {

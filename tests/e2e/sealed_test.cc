@@ -28,7 +28,7 @@ constexpr uint32_t kRows = 3, kColumns = 40, kInner = 50;
 constexpr uint64_t kWeightBytes = kColumns * kInner * sizeof(float);
 
 std::vector<float> RandomFloats(size_t count, uint32_t seed) {
-  std::mt19937 random(tests::Seed() + seed);
+  std::mt19937 random(test::Seed() + seed);
   std::vector<float> values(count);
   for (float& value : values) value = static_cast<float>(random() % 2001) / 1000.f - 1.f;
   return values;
@@ -344,7 +344,7 @@ TEST_F(SealedTest, UnknownHandlesAreRefused) {
 }
 
 TEST_F(SealedTest, ManySessionsThatEndInTheMiddleLeaveNothing) {
-  std::mt19937 random(tests::Seed());
+  std::mt19937 random(test::Seed());
   const Session survivor = daemon_.Connect("survivor");
   const Buffer weights = SealedWeights(survivor, 0);
   const std::vector<float> wanted = Multiply(survivor, weights);

@@ -19,7 +19,7 @@ using testing::HasSubstr;
 using testing::Values;
 
 std::vector<float> RandomFloats(size_t count, uint32_t seed) {
-  std::mt19937 random(tests::Seed() + seed);
+  std::mt19937 random(test::Seed() + seed);
   std::uniform_real_distribution<float> uniform(-1, 1);
   std::vector<float> values(count);
   for (float& value : values) value = uniform(random);

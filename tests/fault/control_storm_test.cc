@@ -200,7 +200,7 @@ class ControlStormTest : public FaultTest {
 };
 
 TEST_F(ControlStormTest, ClientsThatGoAtAnyPointLeaveNothing) {
-  const uint32_t seed = tests::Seed(), lives = tests::Repetitions(2'000);
+  const uint32_t seed = test::Seed(), lives = test::Repetitions(2'000);
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::atomic<uint32_t> next{0};
   {

@@ -150,7 +150,7 @@ class ProgramKillTest : public FaultTest {
 };
 
 TEST_F(ProgramKillTest, NobodyElseNoticesAndNothingStays) {
-  const uint32_t seed = tests::Seed(), kills = tests::Repetitions(12);
+  const uint32_t seed = test::Seed(), kills = test::Repetitions(12);
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
   {

@@ -138,7 +138,7 @@ TEST_F(RingProtocolTest, ABlockingEventfdDoesNotStopTheDispatcher) {
 // submits. Whatever comes of that session, the daemon and the healthy client go on.
 TEST_F(RingProtocolTest, AHostileThreadScribblesOverTheWholeRegion) {
   for (uint32_t round = 0; round < 12; ++round) {
-    const uint32_t seed = tests::Seed() + round;
+    const uint32_t seed = test::Seed() + round;
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     RawClient client(daemon_.socket());
     ASSERT_TRUE(client.Hello());

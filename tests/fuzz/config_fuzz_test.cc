@@ -65,7 +65,7 @@ std::string Junk(std::mt19937& random) {
 }
 
 TEST(ConfigFuzzTest, JunkIsRefusedWithASentenceOrIsAConfiguration) {
-  std::mt19937 random(tests::Seed());
+  std::mt19937 random(test::Seed());
   int accepted = 0;
   for (int i = 0; i < kFiles; ++i) {
     const std::string text = Junk(random);

@@ -451,7 +451,7 @@ void Fuzz(uint32_t seed) {
   EXPECT_EQ(daemon.node().gpu(0).used_bytes(), 0u);
 }
 
-TEST(DescriptorFuzzTest, EveryTicketEnds) { Fuzz(tests::Seed()); }
+TEST(DescriptorFuzzTest, EveryTicketEnds) { Fuzz(test::Seed()); }
 
 // Registers the ops with a binding, slot 0, and an arena, slot 1, of kBufferBytes each. The
 // program's handle, or 0 and why not.
@@ -489,17 +489,17 @@ std::vector<concert_descriptor> RandomOps(DescriptorGenerator& generator, std::m
 
 TEST(DescriptorFuzzTest, ProgramsRunOrAreRefusedWithASentence) {
   constexpr int kPrograms = 3000;
-  SCOPED_TRACE(testing::Message() << "seed " << tests::Seed());
+  SCOPED_TRACE(testing::Message() << "seed " << test::Seed());
   TestDaemon daemon({.gpus = 1});
   int registered = 0, refused = 0;
   {
     RawClient client(daemon.socket());
     ASSERT_TRUE(client.Hello());
     const uint32_t queue = client.CreateQueue(), buffer = client.AllocateBuffer(kBufferBytes);
-    DescriptorGenerator generator(tests::Seed(),
+    DescriptorGenerator generator(test::Seed(),
                                   {buffer, CONCERT_SLOT_HANDLE(0), CONCERT_SLOT_HANDLE(1)}, 0,
                                   client.session());
-    std::mt19937 random(tests::Seed());
+    std::mt19937 random(test::Seed());
     concert_descriptor run{};
     run.kind = CONCERT_OP_PROGRAM;
     run.queue = queue;

@@ -15,7 +15,7 @@
 
 #include "kernels/cuda_api/driver.h"
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 using kernels::cuda::Driver;
@@ -242,4 +242,4 @@ ClientMessage ClientProcess::Call(const ClientMessage& message, int fd, int* rep
   return reply;
 }
 
-}  // namespace concert::tests
+}  // namespace concert::test

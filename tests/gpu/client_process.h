@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace concert::tests {
+namespace concert::test {
 
 enum class ClientCommand : uint32_t {
   kExportIpc,     // cuMemAlloc `bytes`, filled with `value`; replies with ipc_handle
@@ -44,6 +44,6 @@ class ClientProcess {
   pid_t pid_ = -1;
 };
 
-}  // namespace concert::tests
+}  // namespace concert::test
 
 #endif  // CONCERT_TESTS_GPU_CLIENT_PROCESS_H_

@@ -8,7 +8,7 @@
 
 #include "tests/gpu/gpu_fixture.h"
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 struct AttentionShape {
@@ -151,4 +151,4 @@ TEST_F(GpuAttentionTest, Bandwidth) {
 }
 
 }  // namespace
-}  // namespace concert::tests
+}  // namespace concert::test

@@ -9,7 +9,7 @@
 #include "kernels/comm/collective_op.h"
 #include "tests/gpu/gpu_fixture.h"
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 class MeasureCollectivesTest : public GpuTest {
@@ -189,4 +189,4 @@ TEST_F(MeasureCollectivesTest, EveryKindAndSizeByEveryTransport) {
 }
 
 }  // namespace
-}  // namespace concert::tests
+}  // namespace concert::test

@@ -10,7 +10,7 @@
 #include "tests/gpu/gpu_fixture.h"
 #include "tests/support/seed.h"
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 using kernels::Reduction;
@@ -353,4 +353,4 @@ TEST_F(CollectiveTest, BarrierWaitsForEveryRank) {
 }
 
 }  // namespace
-}  // namespace concert::tests
+}  // namespace concert::test

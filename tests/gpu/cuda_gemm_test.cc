@@ -5,7 +5,7 @@
 #include "tests/gpu/gemm_run.h"
 #include "tests/support/seed.h"
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 std::vector<GemmCase> Cases() {
@@ -306,4 +306,4 @@ TEST_F(GpuGemmTest, SurvivesCacheEviction) {
 }
 
 }  // namespace
-}  // namespace concert::tests
+}  // namespace concert::test

@@ -11,7 +11,7 @@
 #include "kernels/group/group_operand.h"
 #include "tests/gpu/group_stress.h"
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 using daemon::TimelineWrite;
@@ -281,4 +281,4 @@ TEST_F(GpuGroupChainStressTest, RepackedOperandsOnAllLanes) {
 }
 
 }  // namespace
-}  // namespace concert::tests
+}  // namespace concert::test

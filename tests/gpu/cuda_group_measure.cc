@@ -12,7 +12,7 @@
 
 #include "tests/gpu/group_run.h"
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 using daemon::TimelineWrite;
@@ -176,4 +176,4 @@ TEST_F(GpuGroupMeasure, StepsOfAChain) {
 }
 
 }  // namespace
-}  // namespace concert::tests
+}  // namespace concert::test

@@ -9,7 +9,7 @@
 
 #include "tests/gpu/group_stress.h"
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 using daemon::TimelineWrite;
@@ -123,4 +123,4 @@ TEST_F(GpuGroupRecordStressTest, MoreOperandsThanAreRemembered) {
 }
 
 }  // namespace
-}  // namespace concert::tests
+}  // namespace concert::test

@@ -9,7 +9,7 @@
 
 #include "tests/gpu/group_stress.h"
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 using daemon::TimelineWrite;
@@ -133,4 +133,4 @@ TEST_F(GpuGroupStressTest, PlannersInTurn) {
 }
 
 }  // namespace
-}  // namespace concert::tests
+}  // namespace concert::test

@@ -8,7 +8,7 @@
 #include "tests/gpu/group_run.h"
 #include "tests/support/seed.h"
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 // A node of its own beside the one that other tests share.
@@ -56,4 +56,4 @@ TEST_F(GpuFastSumsTest, AreRightTimeAfterTime) {
 }
 
 }  // namespace
-}  // namespace concert::tests
+}  // namespace concert::test

@@ -13,7 +13,7 @@
 #include "tests/support/seed.h"
 #include "tests/unit/kernels/group/work_list_check.h"
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 // What a launch's GEMMs have in common.
@@ -513,4 +513,4 @@ TEST_F(GpuGroupTest, LeavesToTheLibraryMixedDtypesAndOtherLanes) {
 }
 
 }  // namespace
-}  // namespace concert::tests
+}  // namespace concert::test

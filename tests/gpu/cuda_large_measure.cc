@@ -17,7 +17,7 @@
 #include "kernels/group/group_operand.h"
 #include "tests/gpu/group_run.h"
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 using daemon::TimelineWrite;
@@ -419,4 +419,4 @@ TEST_F(GpuLargeMeasure, Sets) {
 }
 
 }  // namespace
-}  // namespace concert::tests
+}  // namespace concert::test

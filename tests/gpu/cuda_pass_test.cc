@@ -10,7 +10,7 @@
 #include "tests/gpu/model_check.h"
 #include "tests/support/seed.h"
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 class GpuPassTest : public GpuTest {
@@ -104,8 +104,8 @@ ModelShape SmallShape() {
 // Who takes part changes from launch to launch, so that members are at different steps.
 TEST_F(GpuPassTest, MembersGetWhatTheyGetAloneWhoeverTakesPart) {
   constexpr uint32_t kMembers = 8;
-  std::mt19937 random(tests::Seed());
-  SCOPED_TRACE("seed " + std::to_string(tests::Seed()));
+  std::mt19937 random(test::Seed());
+  SCOPED_TRACE("seed " + std::to_string(test::Seed()));
   const ModelStep model(SmallShape(), random());
   for (uint32_t m = 0; m < kMembers; ++m) ASSERT_NO_FATAL_FAILURE(MakeMember(model));
   ASSERT_NO_FATAL_FAILURE(MakePass());
@@ -153,4 +153,4 @@ TEST_F(GpuPassTest, MembersWhoseCachesDifferInPages) {
 }
 
 }  // namespace
-}  // namespace concert::tests
+}  // namespace concert::test

@@ -8,7 +8,7 @@
 
 #include "tests/gpu/gpu_fixture.h"
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 // Each of `sequences` has `length` tokens, of which the last `chunk` are new.
@@ -155,4 +155,4 @@ TEST_F(GpuPrefillTest, Flops) {
 }
 
 }  // namespace
-}  // namespace concert::tests
+}  // namespace concert::test

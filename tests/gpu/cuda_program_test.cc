@@ -9,7 +9,7 @@
 #include "tests/support/repetitions.h"
 #include "tests/support/seed.h"
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 std::vector<ModelShape> Shapes() {
@@ -321,4 +321,4 @@ TEST_F(GpuProgramTest, NothingButHostileTablesHarmsNobody) {
 }
 
 }  // namespace
-}  // namespace concert::tests
+}  // namespace concert::test

@@ -9,7 +9,7 @@
 #include "tests/support/repetitions.h"
 #include "tests/support/seed.h"
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 class GpuProgramsAtOnceTest : public GpuProgramTest {
@@ -156,4 +156,4 @@ TEST_F(GpuProgramsAtOnceTest, AutomaticallyTheEngineFollowsWhoIsAtWork) {
 }
 
 }  // namespace
-}  // namespace concert::tests
+}  // namespace concert::test

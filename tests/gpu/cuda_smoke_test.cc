@@ -9,7 +9,7 @@
 #include "tests/gpu/gpu_fixture.h"
 #include "tests/support/seed.h"
 
-namespace concert::tests {
+namespace concert::test {
 
 GpuEnvironment* const kEnvironment =
     static_cast<GpuEnvironment*>(testing::AddGlobalTestEnvironment(new GpuEnvironment));
@@ -333,4 +333,4 @@ TEST_F(GpuTest, MeasureGemmRateAndHeuristic) {
 }
 
 }  // namespace
-}  // namespace concert::tests
+}  // namespace concert::test

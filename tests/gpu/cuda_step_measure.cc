@@ -9,7 +9,7 @@
 #include "tests/gpu/gpu_program_fixture.h"
 #include "tests/support/seed.h"
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 // Layers enough that their weights come from memory each time, an H200's L2 cache having 50 MB.
@@ -125,4 +125,4 @@ TEST_F(GpuStepMeasure, Layers) {
 }
 
 }  // namespace
-}  // namespace concert::tests
+}  // namespace concert::test

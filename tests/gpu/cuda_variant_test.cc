@@ -9,7 +9,7 @@
 #include "tests/gpu/gemm_run.h"
 #include "tests/support/seed.h"
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 using kernels::VariantName;
@@ -270,4 +270,4 @@ TEST_F(BatchTest, ManyGroupsInFlightAreRight) {
 }
 
 }  // namespace
-}  // namespace concert::tests
+}  // namespace concert::test

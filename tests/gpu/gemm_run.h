@@ -14,7 +14,7 @@
 #include "kernels/group/group_operand.h"
 #include "tests/gpu/gpu_fixture.h"
 
-namespace concert::tests {
+namespace concert::test {
 
 using kernels::Activation;
 using kernels::GemmArgs;
@@ -325,6 +325,6 @@ class GemmRun {
   Op op_;
 };
 
-}  // namespace concert::tests
+}  // namespace concert::test
 
 #endif  // CONCERT_TESTS_GPU_GEMM_RUN_H_

@@ -25,7 +25,7 @@
 #include "tests/support/e4m3.h"
 #include "tests/support/test_device.h"
 
-namespace concert::tests {
+namespace concert::test {
 
 using daemon::Address;
 using daemon::Allocation;
@@ -217,6 +217,6 @@ class GpuTest : public testing::Test {
   }
 };
 
-}  // namespace concert::tests
+}  // namespace concert::test
 
 #endif  // CONCERT_TESTS_GPU_GPU_FIXTURE_H_

@@ -17,7 +17,7 @@
 #include "tests/gpu/gpu_fixture.h"
 #include "tests/gpu/model_step.h"
 
-namespace concert::tests {
+namespace concert::test {
 
 // With memory for `blocks` runs' bindings. What follows Make only works once that was OK.
 class GpuModel {
@@ -160,6 +160,6 @@ class GpuModel {
   uint32_t session_ = 0;
 };
 
-}  // namespace concert::tests
+}  // namespace concert::test
 
 #endif  // CONCERT_TESTS_GPU_GPU_MODEL_H_

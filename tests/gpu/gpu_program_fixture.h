@@ -14,7 +14,7 @@
 #include "tests/gpu/gpu_model.h"
 #include "tests/gpu/model_check.h"
 
-namespace concert::tests {
+namespace concert::test {
 
 using kernels::ProgramEngine;
 using kernels::cuda::AtWork;
@@ -165,6 +165,6 @@ inline std::vector<int32_t> Contexts(uint32_t rows) {
   return contexts;
 }
 
-}  // namespace concert::tests
+}  // namespace concert::test
 
 #endif  // CONCERT_TESTS_GPU_GPU_PROGRAM_FIXTURE_H_

@@ -11,7 +11,7 @@
 #include "kernels/group/plan/compiler.h"
 #include "tests/gpu/gemm_run.h"
 
-namespace concert::tests {
+namespace concert::test {
 
 using kernels::GroupBlocks;
 using kernels::GroupItem;
@@ -190,6 +190,6 @@ class GpuGroupTestBase : public GpuTest {
   uint64_t kernel_launches_before_ = 0;
 };
 
-}  // namespace concert::tests
+}  // namespace concert::test
 
 #endif  // CONCERT_TESTS_GPU_GROUP_RUN_H_

@@ -10,7 +10,7 @@
 #include "tests/gpu/group_run.h"
 #include "tests/support/seed.h"
 
-namespace concert::tests {
+namespace concert::test {
 
 inline constexpr int kStressLaunches = 300;
 
@@ -38,6 +38,6 @@ class GpuGroupStressTest : public GpuGroupTestBase {
   std::mt19937 random_{Seed()};
 };
 
-}  // namespace concert::tests
+}  // namespace concert::test
 
 #endif  // CONCERT_TESTS_GPU_GROUP_STRESS_H_

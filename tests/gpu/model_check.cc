@@ -9,7 +9,7 @@
 
 #include "tests/support/bf16.h"
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 // Of a matrix of results in the Frobenius norm: bf16 rounds some twenty times on the way through
@@ -135,4 +135,4 @@ void ExpectGuarded(const ModelStep& model, const StepInputs& inputs,
   ExpectInputsAsTheyWere(model, inputs, left.block);
 }
 
-}  // namespace concert::tests
+}  // namespace concert::test

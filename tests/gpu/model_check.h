@@ -7,7 +7,7 @@
 
 #include "tests/gpu/model_step.h"
 
-namespace concert::tests {
+namespace concert::test {
 
 // A block and the state, as they were left.
 struct Left {
@@ -31,6 +31,6 @@ void ExpectRightState(const ModelStep& model, const std::vector<int64_t>& slots,
 void ExpectGuarded(const ModelStep& model, const StepInputs& inputs,
                    const std::vector<uint8_t>& before, const Left& left);
 
-}  // namespace concert::tests
+}  // namespace concert::test
 
 #endif  // CONCERT_TESTS_GPU_MODEL_CHECK_H_

@@ -12,7 +12,7 @@
 #include "kernels/program/program_op.h"
 #include "tests/support/bf16.h"
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 constexpr uint64_t kElementBytes = 2;
@@ -438,4 +438,4 @@ std::vector<uint8_t> HostModel::Run(const StepInputs& inputs) {
   return block;
 }
 
-}  // namespace concert::tests
+}  // namespace concert::test

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/program/compile.h"
 
-namespace concert::tests {
+namespace concert::test {
 
 inline constexpr int32_t kPaddingRow = -1;  // as a context
 
@@ -157,6 +157,6 @@ class HostModel {
   std::unique_ptr<kernels::Program> program_;
 };
 
-}  // namespace concert::tests
+}  // namespace concert::test
 
 #endif  // CONCERT_TESTS_GPU_MODEL_STEP_H_

@@ -17,7 +17,7 @@
 #include <cstring>
 #include <utility>
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 constexpr uint32_t kMaxQueues = 64;
@@ -77,7 +77,7 @@ Request As(const std::vector<char>& bytes) {
 
 FakeDaemon::FakeDaemon(Options options) : options_(std::move(options)) {
   char directory[] = "/tmp/concert-test-XXXXXX";
-  if (mkdtemp(directory) == nullptr) tests::Die("mkdtemp");
+  if (mkdtemp(directory) == nullptr) test::Die("mkdtemp");
   directory_ = directory;
   path_ = directory_ + "/concert.sock";
   MakeRegions();
@@ -86,16 +86,16 @@ FakeDaemon::FakeDaemon(Options options) : options_(std::move(options)) {
   address.sun_family = AF_UNIX;
   std::snprintf(address.sun_path, sizeof(address.sun_path), "%s", path_.c_str());
   if (bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
-    tests::Die("bind");
+    test::Die("bind");
   }
-  if (listen(listener_, 8) != 0) tests::Die("listen");
+  if (listen(listener_, 8) != 0) test::Die("listen");
   stop_ = eventfd(0, EFD_CLOEXEC);
   thread_ = std::thread([this] { Serve(); });
 }
 
 FakeDaemon::~FakeDaemon() {
   const uint64_t one = 1;
-  if (write(stop_, &one, sizeof(one)) != sizeof(one)) tests::Die("stop");
+  if (write(stop_, &one, sizeof(one)) != sizeof(one)) test::Die("stop");
   thread_.join();
   Die();
   for (int fd : eventfds_) close(fd);
@@ -137,14 +137,14 @@ void FakeDaemon::MakeRegions() {
   daemon_fd_ = Memfd(layout_.daemon_bytes, 0);
   const auto map = [](int fd, uint64_t bytes) {
     void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (data == MAP_FAILED) tests::Die("mmap");
+    if (data == MAP_FAILED) test::Die("mmap");
     return static_cast<char*>(data);
   };
   client_memory_ = map(client_fd_, layout_.client_bytes);
   daemon_memory_ = map(daemon_fd_, layout_.daemon_bytes);
   // After our own writable mapping, so that nobody else can make one.
   if (resizing != 0 && fcntl(daemon_fd_, F_ADD_SEALS, resizing | F_SEAL_FUTURE_WRITE) != 0) {
-    tests::Die("F_SEAL_FUTURE_WRITE");
+    test::Die("F_SEAL_FUTURE_WRITE");
   }
 }
 
@@ -152,12 +152,12 @@ void FakeDaemon::Serve() {
   for (;;) {
     const int connection = connection_.load();
     pollfd items[] = {{stop_, POLLIN, 0}, {connection >= 0 ? connection : listener_, POLLIN, 0}};
-    if (poll(items, 2, -1) < 0) tests::Die("poll");
+    if (poll(items, 2, -1) < 0) test::Die("poll");
     if (items[0].revents != 0) return;
     if (connection < 0) {
       const int accepted = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
       if (setsockopt(accepted, SOL_SOCKET, SO_SNDBUF, &kUnreadBytes, sizeof(kUnreadBytes)) != 0)
-        tests::Die("SO_SNDBUF");
+        test::Die("SO_SNDBUF");
       connection_.store(accepted);
       continue;
     }
@@ -408,4 +408,4 @@ std::vector<std::vector<char>> FakeDaemon::Requests(concert_control_type type) c
   return found;
 }
 
-}  // namespace concert::tests
+}  // namespace concert::test

@@ -17,7 +17,7 @@
 #include "proto/ring/control_abi.h"
 #include "proto/ring/messages.h"
 
-namespace concert::tests {
+namespace concert::test {
 
 class FakeDaemon {
  public:
@@ -119,6 +119,6 @@ class FakeDaemon {
   std::thread thread_;
 };
 
-}  // namespace concert::tests
+}  // namespace concert::test
 
 #endif  // CONCERT_TESTS_SUPPORT_FAKE_DAEMON_H_

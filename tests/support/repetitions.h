@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-namespace concert::tests {
+namespace concert::test {
 
 // `usually`, or what CONCERT_TEST_REPETITIONS says: many in a long run, few under a checker.
 inline uint32_t Repetitions(uint32_t usually) {
@@ -13,6 +13,6 @@ inline uint32_t Repetitions(uint32_t usually) {
   return text == nullptr ? usually : static_cast<uint32_t>(std::strtoul(text, nullptr, 10));
 }
 
-}  // namespace concert::tests
+}  // namespace concert::test
 
 #endif  // CONCERT_TESTS_SUPPORT_REPETITIONS_H_

@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-namespace concert::tests {
+namespace concert::test {
 
 // The same in all of a process, whichever tests it runs. Printed once, which ctest shows when a
 // test has failed. A test that wants several adds to it. Any thread.
@@ -26,6 +26,6 @@ inline uint32_t Seed() {
   return seed;
 }
 
-}  // namespace concert::tests
+}  // namespace concert::test
 
 #endif  // CONCERT_TESTS_SUPPORT_SEED_H_

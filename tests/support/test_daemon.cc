@@ -20,7 +20,7 @@ namespace sim = daemon::sim;
 namespace {
 
 std::shared_ptr<daemon::Node> MakeNode(const TestDaemonOptions& test) {
-  if (tests::TestDevice() != "cuda") {
+  if (test::TestDevice() != "cuda") {
     sim::SimOptions options;
     options.gpus = test.gpus;
     options.pace = sim::Pace::kFlatOut;

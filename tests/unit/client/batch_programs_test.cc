@@ -13,7 +13,7 @@
 namespace concert {
 namespace {
 
-using tests::FakeDaemon;
+using test::FakeDaemon;
 
 constexpr uint32_t kOps = 4;
 constexpr uint32_t kProgram = FakeDaemon::kFirstProgram;
@@ -276,8 +276,8 @@ TEST_F(BatchProgramsTest, ABatchThatWasHandedOverInPartsIsNone) {
 }
 
 TEST_F(BatchProgramsTest, ItCanBeTurnedOff) {
-  tests::FakeDaemon daemon(WithRoom());
-  const auto registrations = [](const tests::FakeDaemon& of) {
+  test::FakeDaemon daemon(WithRoom());
+  const auto registrations = [](const test::FakeDaemon& of) {
     return of.Requests(CONCERT_CONTROL_CREATE_PROGRAM).size();
   };
   const auto submit_to = [](const Session& session) {
@@ -288,12 +288,12 @@ TEST_F(BatchProgramsTest, ItCanBeTurnedOff) {
   submit_to(Session::Connect({.socket_path = daemon.path(), .batches = Batches::kOps}).value());
   EXPECT_EQ(registrations(daemon), 0u);
 
-  tests::FakeDaemon second(WithRoom());
+  test::FakeDaemon second(WithRoom());
   setenv("CONCERT_BATCHES", "ops", 1);
   submit_to(Session::Connect({.socket_path = second.path()}).value());
   EXPECT_EQ(registrations(second), 0u);
 
-  tests::FakeDaemon third(WithRoom());
+  test::FakeDaemon third(WithRoom());
   submit_to(Session::Connect({.socket_path = third.path(), .batches = Batches::kPrograms}).value());
   EXPECT_EQ(registrations(third), 1u) << "the option overrides the environment";
 

@@ -15,8 +15,8 @@
 namespace concert {
 namespace {
 
+using test::FakeDaemon;
 using testing::HasSubstr;
-using tests::FakeDaemon;
 
 ConnectOptions To(const FakeDaemon& daemon) {
   return {.socket_path = daemon.path(), .client_name = "test", .fallback = Fallback::kNone};

@@ -19,10 +19,10 @@
 namespace concert {
 namespace {
 
+using test::FakeDaemon;
 using testing::ElementsAre;
 using testing::ElementsAreArray;
 using testing::HasSubstr;
-using tests::FakeDaemon;
 
 template <typename Request>
 std::vector<uint32_t> HandlesOf(const FakeDaemon& daemon, concert_control_type type,

@@ -20,7 +20,7 @@ namespace concert {
 namespace {
 
 using client::cuda::Api;
-using tests::FakeDaemon;
+using test::FakeDaemon;
 
 #define ASSERT_CUDA(call) ASSERT_EQ(call, CUDA_SUCCESS)
 

@@ -7,10 +7,9 @@
 
 namespace {
 
-concert::tests::FakeDriver& Told() {
+concert::test::FakeDriver& Told() {
   void* driver = dlopen("libcuda.so.1", RTLD_NOW);
-  return *static_cast<concert::tests::FakeDriver*>(
-      dlsym(driver, concert::tests::kFakeDriverSymbol));
+  return *static_cast<concert::test::FakeDriver*>(dlsym(driver, concert::test::kFakeDriverSymbol));
 }
 
 }  // namespace

@@ -25,8 +25,8 @@ std::map<CUdeviceptr, size_t> memory;
 }  // namespace
 
 #pragma GCC visibility push(default)
-extern "C" concert::tests::FakeDriver concert_fake_driver;
-concert::tests::FakeDriver concert_fake_driver;
+extern "C" concert::test::FakeDriver concert_fake_driver;
+concert::test::FakeDriver concert_fake_driver;
 #pragma GCC visibility pop
 
 namespace {

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace concert::tests {
+namespace concert::test {
 
 struct FakeDriver {
   // From now on every look at a stream finds that the device has failed.
@@ -22,6 +22,6 @@ struct FakeDriver {
 
 constexpr char kFakeDriverSymbol[] = "concert_fake_driver";  // a FakeDriver
 
-}  // namespace concert::tests
+}  // namespace concert::test
 
 #endif  // CONCERT_TESTS_UNIT_CLIENT_FAKE_DRIVER_H_

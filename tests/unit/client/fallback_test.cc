@@ -46,7 +46,7 @@ class FallbackTest : public testing::Test {
     return values;
   }
 
-  std::mt19937 random_{tests::Seed()};
+  std::mt19937 random_{test::Seed()};
   Session session_;
   Queue queue_;
 };

@@ -31,7 +31,7 @@ class ForeignHandleTest : public SubmitTest {
     EXPECT_EQ(daemon_.tail(), 0u);
   }
 
-  tests::FakeDaemon other_daemon_{{.session = 8}};
+  test::FakeDaemon other_daemon_{{.session = 8}};
   Session other_ =
       Session::Connect({.socket_path = other_daemon_.path(), .fallback = Fallback::kNone}).value();
   Buffer x = other_.Allocate(4096).value();  // buffer 1, as x_ is

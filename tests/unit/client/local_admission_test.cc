@@ -111,7 +111,7 @@ class LocalAdmissionTest : public testing::Test {
     if (Below(8) == 0) operand.offset = Number();
   }
 
-  std::mt19937_64 random_{tests::Seed()};
+  std::mt19937_64 random_{test::Seed()};
   client::BufferTable buffers_;
   int taken_ = 0, refused_ = 0;
 };
@@ -129,7 +129,7 @@ TEST_F(LocalAdmissionTest, SaysOfGoodOpsWhatADaemonSays) {
 }
 
 TEST_F(LocalAdmissionTest, SaysOfSpoiltOpsWhatADaemonSays) {
-  const uint32_t count = tests::Repetitions(200'000);
+  const uint32_t count = test::Repetitions(200'000);
   for (uint32_t i = 0; i < count && !HasFatalFailure(); ++i) ExpectTheSame(Spoilt(Good()));
   EXPECT_GT(taken_, 0);
   EXPECT_GT(refused_, 0);

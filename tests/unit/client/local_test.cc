@@ -16,8 +16,8 @@
 namespace concert {
 namespace {
 
+using test::FakeDriver;
 using testing::HasSubstr;
-using tests::FakeDriver;
 
 void* OpenDriver() {
   static void* const opened = [] {
@@ -29,7 +29,7 @@ void* OpenDriver() {
 }
 
 FakeDriver& Driver() {
-  return *static_cast<FakeDriver*>(dlsym(OpenDriver(), tests::kFakeDriverSymbol));
+  return *static_cast<FakeDriver*>(dlsym(OpenDriver(), test::kFakeDriverSymbol));
 }
 
 void* MakeStream() {
@@ -176,11 +176,11 @@ TEST_F(LocalTest, OperandsThatADaemonRefusesAreRefused) {
 }
 
 TEST(RemoteOnCudaTest, WhatAStreamWaitsOnIsLetGoOfWhereNoContextIsCurrent) {
-  tests::FakeDaemon::Options options;
+  test::FakeDaemon::Options options;
   options.edit_hello = [](concert_hello_reply& reply) {
     reply.gpus[0].device = CONCERT_BACKEND_CUDA;
   };
-  tests::FakeDaemon daemon(options);
+  test::FakeDaemon daemon(options);
   const int before = Driver().registered;
   {
     const Session session =

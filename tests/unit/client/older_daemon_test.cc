@@ -7,8 +7,8 @@
 namespace concert {
 namespace {
 
+using test::FakeDaemon;
 using testing::HasSubstr;
-using tests::FakeDaemon;
 
 class OlderDaemon : public SubmitTest {
  protected:

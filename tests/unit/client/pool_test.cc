@@ -23,7 +23,7 @@ class PoolTest : public testing::Test {
     return concert_pool_find(session_.get(), address, slice, nullptr);
   }
 
-  tests::FakeDaemon daemon_;
+  test::FakeDaemon daemon_;
   Session session_ =
       Session::Connect({.socket_path = daemon_.path(), .fallback = Fallback::kNone}).value();
 };

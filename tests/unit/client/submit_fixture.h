@@ -14,7 +14,7 @@ namespace concert {
 
 class SubmitTest : public testing::Test {
  protected:
-  explicit SubmitTest(tests::FakeDaemon::Options options = {}) : daemon_(std::move(options)) {}
+  explicit SubmitTest(test::FakeDaemon::Options options = {}) : daemon_(std::move(options)) {}
 
   Session Connect(std::chrono::nanoseconds submit_timeout = std::chrono::nanoseconds(-1)) {
     return Session::Connect({.socket_path = daemon_.path(),
@@ -23,7 +23,7 @@ class SubmitTest : public testing::Test {
         .value();
   }
 
-  tests::FakeDaemon daemon_;
+  test::FakeDaemon daemon_;
   Session session_ = Connect();
   Buffer x_ = session_.Allocate(4096).value();  // buffer 1
   Buffer y_ = session_.Allocate(4096).value();  // buffer 2

@@ -172,7 +172,7 @@ TEST_F(SubmitModelOpsTest, AnOlderProgramsPaddingSaysNothing) {
 class DaemonWithoutFp8Caches : public SubmitTest {
  protected:
   DaemonWithoutFp8Caches()
-      : SubmitTest(tests::FakeDaemon::Options{.edit_hello = [](concert_hello_reply& reply) {
+      : SubmitTest(test::FakeDaemon::Options{.edit_hello = [](concert_hello_reply& reply) {
           reply.features &= ~CONCERT_FEATURE_FP8_KV;
         }}) {}
 };

@@ -9,8 +9,8 @@
 namespace concert {
 namespace {
 
+using test::FakeDaemon;
 using testing::HasSubstr;
-using tests::FakeDaemon;
 
 class TwoRings : public SubmitTest {
  protected:

@@ -14,8 +14,8 @@ namespace concert {
 namespace {
 
 using std::chrono::milliseconds;
+using test::FakeDaemon;
 using testing::HasSubstr;
-using tests::FakeDaemon;
 
 class WaitTest : public testing::Test {
  protected:

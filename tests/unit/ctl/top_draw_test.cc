@@ -265,7 +265,7 @@ TEST_F(TopDrawTest, NamesCannotBreakTheScreen) {
   EXPECT_THAT(Text({24, 80}), HasSubstr("\n      3 1000 xxxxxxxxx~ "));
   session->set_client_name("\x1b[2J\x1b]0;t\x07\r\n");
   EXPECT_THAT(Text({24, 80}), HasSubstr(" ?[2J?]0;t~"));
-  std::mt19937 random(tests::Seed());
+  std::mt19937 random(test::Seed());
   const std::string parts[] = {"\x1b[", "\u8a13", "\u0301", "\u202e",
                                "\xff",  "\n",     "ab",     "\U0001f680"};
   for (int round = 0; round < 200; ++round) {

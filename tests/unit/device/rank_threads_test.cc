@@ -7,7 +7,7 @@
 #include <atomic>
 #include <cstdint>
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 using daemon::cuda::RankThreads;
@@ -73,4 +73,4 @@ TEST(RankThreadsTest, OneRankNeedsNoThread) {
 }
 
 }  // namespace
-}  // namespace concert::tests
+}  // namespace concert::test

@@ -274,8 +274,8 @@ void CheckOp(const concert_descriptor& descriptor, const Op& op, uint32_t ranks)
 
 TEST(AdmitFuzzTest, AcceptedOpsStayInTheirBuffers) {
   constexpr uint64_t kRounds = 400000;
-  SCOPED_TRACE("seed " + std::to_string(tests::Seed()));
-  Fuzzer fuzzer(tests::Seed());
+  SCOPED_TRACE("seed " + std::to_string(test::Seed()));
+  Fuzzer fuzzer(test::Seed());
   std::array<uint64_t, CONCERT_OP_KIND_COUNT + 1> accepted{}, refused{};
   for (uint64_t round = 0; round < kRounds && !testing::Test::HasFailure(); ++round) {
     const concert_descriptor descriptor = fuzzer.Descriptor();

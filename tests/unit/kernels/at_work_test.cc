@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 using kernels::cuda::AtWork;
@@ -88,4 +88,4 @@ TEST_F(AtWorkTest, OpsOfOthersThatDoNotSayWhenTheyComeMakeNobodyIdle) {
 }
 
 }  // namespace
-}  // namespace concert::tests
+}  // namespace concert::test

@@ -6,7 +6,7 @@
 
 #include "tests/unit/kernels/fake_cuda.h"
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 using kernels::Activation;
@@ -207,4 +207,4 @@ TEST(AreOneBatch, IsBounded) {
 }
 
 }  // namespace
-}  // namespace concert::tests
+}  // namespace concert::test

@@ -11,7 +11,7 @@
 #include "kernels/comm/transports.h"
 #include "proto/ring/ring_abi.h"
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 using kernels::Address;
@@ -319,4 +319,4 @@ TEST_F(CopyCollectiveTest, OfABroadcastOnlyTheRootCopiesToItself) {
 }
 
 }  // namespace
-}  // namespace concert::tests
+}  // namespace concert::test

@@ -29,7 +29,7 @@ TEST(DigestTest, AWordOfZeroAddsWhatSplitmix64Gives) {
 }
 
 TEST(DigestTest, IsTheSumOfItsWordsTheLastFilledUpWithZeros) {
-  std::mt19937_64 random(tests::Seed());
+  std::mt19937_64 random(test::Seed());
   const std::vector<uint8_t> bytes = RandomBytes(27, random);
   uint64_t sum = 0;
   for (uint64_t i = 0; i < 4; ++i) {
@@ -42,7 +42,7 @@ TEST(DigestTest, IsTheSumOfItsWordsTheLastFilledUpWithZeros) {
 }
 
 TEST(DigestTest, IsTheSameAtAnyAddressAndKnowsNothingBehindItsEnd) {
-  std::mt19937_64 random(tests::Seed());
+  std::mt19937_64 random(test::Seed());
   const std::vector<uint8_t> bytes = RandomBytes(100, random);
   for (size_t shift = 0; shift < 16; ++shift) {
     std::vector<uint8_t> moved(150, static_cast<uint8_t>(random()));
@@ -52,7 +52,7 @@ TEST(DigestTest, IsTheSameAtAnyAddressAndKnowsNothingBehindItsEnd) {
 }
 
 TEST(DigestTest, EveryBitAndTheOrderOfWordsCount) {
-  std::mt19937_64 random(tests::Seed());
+  std::mt19937_64 random(test::Seed());
   std::vector<uint8_t> bytes = RandomBytes(61, random);
   std::set<uint64_t> seen = {DigestOf(bytes.data(), bytes.size())};
   for (size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
@@ -78,7 +78,7 @@ void ForEachThread(uint64_t bytes, DoShare do_share) {
 }
 
 TEST(DigestTest, TheKernelsThreadsTogetherGiveIt) {
-  std::mt19937_64 random(tests::Seed());
+  std::mt19937_64 random(test::Seed());
   for (const uint64_t bytes : kSizes) {
     alignas(16) static uint8_t memory[200032];
     const std::vector<uint8_t> content = RandomBytes(sizeof(memory), random);
@@ -96,7 +96,7 @@ TEST(DigestTest, TheKernelsThreadsTogetherGiveIt) {
 }
 
 TEST(DigestTest, OneOfTheKernelsThreadsSeesADifference) {
-  std::mt19937_64 random(tests::Seed());
+  std::mt19937_64 random(test::Seed());
   alignas(16) static uint8_t a[200032], b[200032];
   for (const uint64_t bytes : kSizes) {
     for (const uint64_t offset : {0, 1, 16}) {

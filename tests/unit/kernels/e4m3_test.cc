@@ -74,7 +74,7 @@ TEST(E4m3Test, KernelsRoundToTheNearest) {
       }
     }
   }
-  std::mt19937 random(static_cast<uint32_t>(tests::Seed()));
+  std::mt19937 random(static_cast<uint32_t>(test::Seed()));
   for (int i = 0; i < 1'000'000; ++i) check(FloatOf(random()));  // also NaN, subnormals, infinity
   for (const float value : {448.0f, 464.0f, 465.0f, 1e30f, INFINITY, NAN, 0x1p-149f}) {
     check(value);

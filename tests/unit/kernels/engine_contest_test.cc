@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 using kernels::cuda::EngineContest;
@@ -114,4 +114,4 @@ TEST_F(EngineContestTest, WhoseRunsTakeLongHasAsManyOfThem) {
 }
 
 }  // namespace
-}  // namespace concert::tests
+}  // namespace concert::test

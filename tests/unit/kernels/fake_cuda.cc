@@ -5,7 +5,7 @@
 
 #include "kernels/program/binding_copy_args.h"
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 FakeCuda* g_fake = nullptr;
@@ -336,4 +336,4 @@ kernels::cuda::LaunchContext FakeCuda::Context(policies::Lane lane) {
           .probe_stream = ProbeStream()};
 }
 
-}  // namespace concert::tests
+}  // namespace concert::test

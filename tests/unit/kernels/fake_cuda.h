@@ -14,7 +14,7 @@
 #include "kernels/gemm/gemm_kernel_args.h"
 #include "policies/seam/lanes.h"
 
-namespace concert::tests {
+namespace concert::test {
 
 // One algorithm of the fake library.
 struct FakeAlgo {
@@ -104,6 +104,6 @@ class FakeCuda {
   kernels::cuda::GemmCache cache_;
 };
 
-}  // namespace concert::tests
+}  // namespace concert::test
 
 #endif  // CONCERT_TESTS_UNIT_KERNELS_FAKE_CUDA_H_

@@ -7,7 +7,7 @@
 #include "kernels/gemm/gemm_op.h"
 #include "tests/unit/kernels/fake_cuda.h"
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 using kernels::Activation;
@@ -212,4 +212,4 @@ TEST_F(GemmEpilogueTest, Fp8SumsAreScaledAlready) {
 }
 
 }  // namespace
-}  // namespace concert::tests
+}  // namespace concert::test

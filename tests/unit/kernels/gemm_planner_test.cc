@@ -10,7 +10,7 @@
 #include "kernels/gemm/gemm_variants.h"
 #include "tests/unit/kernels/fake_cuda.h"
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 using kernels::Activation;
@@ -243,7 +243,7 @@ TEST_F(GemmPlannerTest, VerifiedBlocksAreInTheEntry) {
 }
 
 TEST_F(GemmPlannerTest, AnotherWorkspaceHasAnotherAlgorithm) {
-  fake_.offers[0] = {{.id = 1, .workspace = tests::FakeCuda::kWorkspaceBytes}};
+  fake_.offers[0] = {{.id = 1, .workspace = test::FakeCuda::kWorkspaceBytes}};
   LaunchContext context = fake_.Context();
   EXPECT_EQ(Launch(context), 1);
   fake_.offers[0] = {{.id = 2}};
@@ -363,4 +363,4 @@ TEST_F(GemmPlannerTest, NothingOfferedOrRefusedRunsConcertsOwnKernel) {
 }
 
 }  // namespace
-}  // namespace concert::tests
+}  // namespace concert::test

@@ -6,7 +6,7 @@
 
 #include "tests/unit/kernels/fake_cuda.h"
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 using kernels::cuda::GemmHeuristic;
@@ -150,4 +150,4 @@ TEST_F(VariantsTest, RefusesWhatIsNoProblem) {
 }
 
 }  // namespace
-}  // namespace concert::tests
+}  // namespace concert::test

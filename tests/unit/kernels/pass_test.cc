@@ -74,8 +74,8 @@ std::vector<PassMember> MembersOf(const std::vector<Replica>& replicas) {
 }
 
 TEST(PassTest, MembersGetWhatTheyGetAloneWhoeverTakesPart) {
-  std::mt19937 random(tests::Seed());
-  SCOPED_TRACE(testing::Message() << "seed " << tests::Seed());
+  std::mt19937 random(test::Seed());
+  SCOPED_TRACE(testing::Message() << "seed " << test::Seed());
   for (int round = 0; round < 12; ++round) {
     StepModel model = RandomModel(random);
     model.rows = std::min(model.rows, 8u);
@@ -115,7 +115,7 @@ TEST(PassTest, MembersGetWhatTheyGetAloneWhoeverTakesPart) {
 }
 
 TEST(PassTest, WeightsAreReadOnceAndCachesByEach) {
-  std::mt19937 random(tests::Seed());
+  std::mt19937 random(test::Seed());
   const StepModel model;
   StepMemory weights(random);
   std::vector<Replica> replicas;
@@ -158,7 +158,7 @@ TEST(PassTest, WeightsAreReadOnceAndCachesByEach) {
 
 // Fields that are no operands count; where state lies does not.
 TEST(PassTest, OnlyTheSameOverTheSameWeightsIsAReplica) {
-  std::mt19937 random(tests::Seed());
+  std::mt19937 random(test::Seed());
   const StepModel model;
   StepMemory weights(random), others(random);
   std::vector<Replica> replicas;
@@ -186,8 +186,8 @@ TEST(PassTest, OnlyTheSameOverTheSameWeightsIsAReplica) {
 
 // What one member does between two ops for all, another may do at any time between them.
 TEST(PassTest, NoMembersOpTouchesWhatAnotherHoldsBetweenOpsForAll) {
-  std::mt19937 random(tests::Seed());
-  SCOPED_TRACE(testing::Message() << "seed " << tests::Seed());
+  std::mt19937 random(test::Seed());
+  SCOPED_TRACE(testing::Message() << "seed " << test::Seed());
   for (int round = 0; round < 20; ++round) {
     const StepModel model = RandomModel(random);
     StepMemory weights(random);

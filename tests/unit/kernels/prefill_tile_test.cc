@@ -36,11 +36,11 @@ class PrefillTileTest : public testing::Test {
 
   uint32_t AnyRows() { return PrefillRows(Below(2) == 0 ? 128 : 256); }
 
-  std::mt19937 random_{static_cast<uint32_t>(tests::Seed())};
+  std::mt19937 random_{static_cast<uint32_t>(test::Seed())};
 };
 
 TEST_F(PrefillTileTest, EveryTokenOfAChunkIsInOneTile) {
-  SCOPED_TRACE(testing::Message() << "seed " << tests::Seed());
+  SCOPED_TRACE(testing::Message() << "seed " << test::Seed());
   for (int round = 0; round < 3000; ++round) {
     Chunks chunks{
         .starts = {static_cast<int32_t>(Below(50))}, .group = 1 + Below(8), .rows = AnyRows()};
@@ -77,7 +77,7 @@ TEST_F(PrefillTileTest, EveryTokenOfAChunkIsInOneTile) {
 }
 
 TEST_F(PrefillTileTest, NoTileLeavesWhatThereIs) {
-  SCOPED_TRACE(testing::Message() << "seed " << tests::Seed());
+  SCOPED_TRACE(testing::Message() << "seed " << test::Seed());
   int with_tokens = 0;
   for (int round = 0; round < 3000; ++round) {
     Chunks chunks{.starts = {}, .tokens = 1 + Below(400), .group = 1 + Below(8), .rows = AnyRows()};

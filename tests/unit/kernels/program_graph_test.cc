@@ -8,7 +8,7 @@
 #include "kernels/program/program_args.h"
 #include "tests/unit/kernels/fake_cuda.h"
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 using kernels::Op;
@@ -75,4 +75,4 @@ TEST_F(ProgramGraphTest, WhatCannotBeLaunchedIsNamedAndTheCaptureEnds) {
 }
 
 }  // namespace
-}  // namespace concert::tests
+}  // namespace concert::test

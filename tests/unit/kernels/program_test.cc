@@ -56,8 +56,8 @@ TEST(ByteSetTest, RangesThatTouchAreOne) {
 }
 
 TEST(ByteSetTest, AsAListOfBytesWouldSay) {
-  std::mt19937 random(tests::Seed());
-  SCOPED_TRACE(testing::Message() << "seed " << tests::Seed());
+  std::mt19937 random(test::Seed());
+  SCOPED_TRACE(testing::Message() << "seed " << test::Seed());
   for (int round = 0; round < 200; ++round) {
     ByteSet written;
     std::vector<bool> bytes(64);
@@ -80,8 +80,8 @@ TEST(ByteSetTest, AsAListOfBytesWouldSay) {
 }
 
 TEST(PlaceSlotsTest, SlotsInUseTogetherLieApart) {
-  std::mt19937 random(tests::Seed());
-  SCOPED_TRACE(testing::Message() << "seed " << tests::Seed());
+  std::mt19937 random(test::Seed());
+  SCOPED_TRACE(testing::Message() << "seed " << test::Seed());
   for (int round = 0; round < 500; ++round) {
     std::vector<ArenaSlot> slots(random() % 40);
     for (ArenaSlot& slot : slots) {

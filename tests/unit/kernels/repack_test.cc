@@ -65,8 +65,8 @@ TEST(RepackTest, RealignsByAnyNumberOfBytes) {
 // through all offsets; many matrices in a launch. Under AddressSanitizer also: nothing is read
 // beyond the pieces of the matrix.
 TEST(RepackTest, CopiesEveryElementAndNothingElse) {
-  SCOPED_TRACE("seed " + std::to_string(tests::Seed()));
-  std::mt19937 random(tests::Seed());
+  SCOPED_TRACE("seed " + std::to_string(test::Seed()));
+  std::mt19937 random(test::Seed());
   for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp8E4m3}) {
     const uint32_t element = DtypeBytes(dtype);
     std::vector<GemmArgs> gemms;
@@ -150,8 +150,8 @@ TEST(RepackListTest, LeavesWhatTensorMapsTake) {
 
 // As many GEMMs as a launch takes, of any sizes that fill the scratch.
 TEST(RepackListTest, CopiesLieApartWithinWhatAdmissionCounts) {
-  SCOPED_TRACE("seed " + std::to_string(tests::Seed()));
-  std::mt19937 random(tests::Seed());
+  SCOPED_TRACE("seed " + std::to_string(test::Seed()));
+  std::mt19937 random(test::Seed());
   RepackList list;
   list.Start(kScratch);
   std::vector<GroupOperand> copies;

@@ -260,9 +260,9 @@ std::vector<size_t> RandomOrder(const StepPlan& plan, std::mt19937& random) {
 }
 
 TEST(StepListTest, StagesGiveWhatTheirOpsGiveInEveryOrderThatTheyAllow) {
-  std::mt19937 random(tests::Seed());
-  SCOPED_TRACE(testing::Message() << "seed " << tests::Seed());
-  const uint32_t rounds = tests::Repetitions(16);
+  std::mt19937 random(test::Seed());
+  SCOPED_TRACE(testing::Message() << "seed " << test::Seed());
+  const uint32_t rounds = test::Repetitions(16);
   for (uint32_t round = 0; round < rounds; ++round) {
     StepModel model = RandomModel(random);
     model.advances_slots = random() % 2 == 0;

@@ -14,7 +14,7 @@
 #include "tests/support/seed.h"
 #include "tests/unit/kernels/fake_cuda.h"
 
-namespace concert::tests {
+namespace concert::test {
 namespace {
 
 using kernels::ProgramEngine;
@@ -280,4 +280,4 @@ TEST_F(StepSmsTest, WhatMayBeOnTheGpuAtOnceFitsIt) {
 }
 
 }  // namespace
-}  // namespace concert::tests
+}  // namespace concert::test

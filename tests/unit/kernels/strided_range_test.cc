@@ -84,7 +84,7 @@ std::vector<bool> BytesOf(const StridedRange& range) {
 }
 
 TEST(StridedRangeTest, SmallOnesMeetWhereTheirBytesDo) {
-  std::mt19937 random(tests::Seed());
+  std::mt19937 random(test::Seed());
   const auto up_to = [&](uint64_t most) { return random() % most + 1; };
   int met = 0;
   for (int i = 0; i < 20'000; ++i) {

@@ -304,7 +304,7 @@ class Chooser {
 };
 
 TEST(CorrectionsTest, WhatWasMeasuredToBeSlowerIsNotChosenAgain) {
-  std::mt19937 random(tests::Seed());
+  std::mt19937 random(test::Seed());
   // In the order of Arrangement: predicted, then actual. A group is predicted best and takes half
   // as long again; and all are close, and all slower than predicted.
   const std::pair<Ratios, Ratios> cases[] = {
@@ -402,7 +402,7 @@ TEST(CorrectionsTest, LittleIsLostToLearningThoughClocksChange) {
   constexpr int kFamilies = 200;
   double early = 0, late = 0;
   for (unsigned i = 0; i < kFamilies; ++i) {
-    Family family(tests::Seed() + i);
+    Family family(test::Seed() + i);
     early += family.LossOf(6) / kFamilies;
     late += family.LossOf(6) / kFamilies;
   }

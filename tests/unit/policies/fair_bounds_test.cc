@@ -47,7 +47,7 @@ TEST(FairBoundsTest, SlackIsAddedToAll) {
 
 // So there is always a way to keep to the bounds.
 TEST(FairBoundsTest, TurnsInOrderAndShortestFirstKeepToTheBounds) {
-  std::mt19937 random(tests::Seed());
+  std::mt19937 random(test::Seed());
   for (int round = 0; round < 200; ++round) {
     std::vector<float> work_us(1 + random() % 20);
     for (float& us : work_us) us = 1 + static_cast<float>(random() % 1000);
@@ -62,8 +62,7 @@ TEST(FairBoundsTest, TurnsInOrderAndShortestFirstKeepToTheBounds) {
       float end_us = 0;
       for (const int session : order) {
         end_us += work_us[session];
-        ASSERT_LE(end_us, bounds.BoundUs(session))
-            << "seed " << tests::Seed() << " round " << round;
+        ASSERT_LE(end_us, bounds.BoundUs(session)) << "seed " << test::Seed() << " round " << round;
       }
     }
   }

@@ -248,8 +248,8 @@ void NoteGroupLanes(const Scene& scene, const Plan& plan, std::array<int, kLaneC
 }
 
 TEST_P(PolicyContractTest, PlansAreValidAndNeedNoAllocation) {
-  SCOPED_TRACE("seed " + std::to_string(tests::Seed()));
-  RandomScenes scenes(tests::Seed());
+  SCOPED_TRACE("seed " + std::to_string(test::Seed()));
+  RandomScenes scenes(test::Seed());
   Plan plan;
   std::array<int, kLaneCount> group_classes{};
   for (int round = 0; round < kRounds; ++round) {
@@ -271,8 +271,8 @@ TEST_P(PolicyContractTest, PlansAreValidAndNeedNoAllocation) {
 // knows of the past, classes that are active or held back, is out of the way: scenes are far apart
 // and all is ready since now.
 TEST_P(PolicyContractTest, PlansDependOnTheSnapshotOnly) {
-  SCOPED_TRACE("seed " + std::to_string(tests::Seed()));
-  RandomScenes scenes(tests::Seed() + 1);
+  SCOPED_TRACE("seed " + std::to_string(test::Seed()));
+  RandomScenes scenes(test::Seed() + 1);
   Plan warm, again, fresh;
   for (int round = 0; round < kRounds; ++round) {
     Scene scene = scenes.Next(GetParam().group_kernel);
@@ -288,7 +288,7 @@ TEST_P(PolicyContractTest, PlansDependOnTheSnapshotOnly) {
 }
 
 TEST_P(PolicyContractTest, EverythingGoesOutInTheEnd) {
-  RandomScenes scenes(tests::Seed() + 2);
+  RandomScenes scenes(test::Seed() + 2);
   Plan plan;
   for (int round = 0; round < 50; ++round) {
     Scene scene = scenes.Next(GetParam().group_kernel);
@@ -375,14 +375,14 @@ class DoNoHarmTest : public testing::TestWithParam<bool> {
 };
 
 TEST_P(DoNoHarmTest, NoPlanIsPredictedWorseThanSerial) {
-  RandomScenes scenes(tests::Seed() + 3);
-  std::mt19937 random(tests::Seed());
+  RandomScenes scenes(test::Seed() + 3);
+  std::mt19937 random(test::Seed());
   for (int round = 0; round < kRounds; ++round) {
     const Scene scene = scenes.Next(GetParam());
     policy_->Reclaim();
     policy_->Decide(scene.Get(), plan_);
     ASSERT_LE(plan_.predicted_us, plan_.serial_us * 1.0001f)
-        << "seed " << tests::Seed() + 3 << " round " << round;
+        << "seed " << test::Seed() + 3 << " round " << round;
     // Whatever was measured before.
     const float factor = 0.3f + static_cast<float>(random() % 1000) / 400;
     for (int i = 0; i < 5; ++i) {
@@ -409,7 +409,7 @@ std::vector<float> SessionEnds(const Scene& scene, const Plan& plan) {
 }
 
 TEST_P(DoNoHarmTest, NoSessionEndsLaterThanItsTurnOrItsShare) {
-  std::mt19937 random(tests::Seed() + 4);
+  std::mt19937 random(test::Seed() + 4);
   const auto below = [&](int bound) { return static_cast<int>(random() % bound); };
   for (int round = 0; round < kRounds; ++round) {
     Scene scene;
@@ -432,7 +432,7 @@ TEST_P(DoNoHarmTest, NoSessionEndsLaterThanItsTurnOrItsShare) {
       turn_us += work_us[session];
       for (const float other_us : work_us) share_us += std::min(work_us[session], other_us);
       ASSERT_LE(ends[session], std::max(turn_us, share_us) * 1.001f)
-          << "seed " << tests::Seed() + 4 << " round " << round << " session " << session;
+          << "seed " << test::Seed() + 4 << " round " << round << " session " << session;
     }
   }
 }

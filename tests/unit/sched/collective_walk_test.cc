@@ -425,7 +425,7 @@ class RandomOrderTest : public testing::Test {
     Open(group);
   }
 
-  std::mt19937 random_{tests::Seed()};
+  std::mt19937 random_{test::Seed()};
   std::unique_ptr<sim::SimNode> node_;
   std::unique_ptr<IssuerBed> bed_;
   std::vector<std::unique_ptr<Group>> groups_;
@@ -437,7 +437,7 @@ class RandomOrderTest : public testing::Test {
 };
 
 TEST_F(RandomOrderTest, NoHangNoWrongNumberAndSurvivorsHearWhoDied) {
-  SCOPED_TRACE("seed " + std::to_string(tests::Seed()));
+  SCOPED_TRACE("seed " + std::to_string(test::Seed()));
   while (checked_ < kCollectives) {
     const int arrivals = 1 + static_cast<int>(random_() % 60);
     for (int i = 0; i < arrivals; ++i) OfferSome();

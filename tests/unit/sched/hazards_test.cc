@@ -141,8 +141,8 @@ TEST(HazardsTest, TooManyComparisonsMeanNotReady) {
 
 // Against the definition.
 TEST(HazardsTest, AgreesWithComparingEverything) {
-  SCOPED_TRACE(tests::Seed());
-  std::mt19937 random(tests::Seed());
+  SCOPED_TRACE(test::Seed());
+  std::mt19937 random(test::Seed());
   const auto range = [&]() -> ByteRange {
     const uint64_t begin = random() % 2000;
     return {begin, begin + 1 + random() % 20};
@@ -176,8 +176,8 @@ TEST(HazardsTest, AgreesWithComparingEverything) {
 
 // Of many that come and go, each counts from Add to Remove.
 TEST(HazardsTest, AgreesWithComparingEverythingAsWritesComeAndGo) {
-  SCOPED_TRACE(tests::Seed());
-  std::mt19937 random(tests::Seed());
+  SCOPED_TRACE(test::Seed());
+  std::mt19937 random(test::Seed());
   const auto range = [&]() -> ByteRange {
     const uint64_t begin = random() % 1'000'000;
     return {begin, begin + 1 + random() % 1000};

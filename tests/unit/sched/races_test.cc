@@ -357,7 +357,7 @@ TEST_F(RacesTest, LooksCloselyAtTheNewestNeighboursOnly) {
 
 // Against the definition: reachability in the graph of all ops, and bytes one by one.
 TEST_F(RacesTest, RandomOpsRaceWhereNoPathLeadsFromOneToTheOther) {
-  std::mt19937 random(tests::Seed());
+  std::mt19937 random(test::Seed());
   struct Known {
     OpId id;
     QueueId queue;

@@ -18,7 +18,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 TEST(WaitHeapTest, TheSmallestValueIsTheRootWhateverIsInsertedAndRemoved) {
-  const uint32_t seed = tests::Seed();
+  const uint32_t seed = test::Seed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   constexpr uint32_t kNodes = 500;
@@ -125,7 +125,7 @@ TEST_F(ReadinessTest, OneCounterWithManyDueWaitsDoesNotHoldUpAnother) {
 
 // Against a model that looks at everything.
 TEST_F(ReadinessTest, WakesExactlyWhatAScanWould) {
-  const uint32_t seed = tests::Seed();
+  const uint32_t seed = test::Seed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   struct Blocked {

@@ -133,7 +133,7 @@ class SchedulerWalkTest : public SchedulerTest {
 };
 
 TEST_F(SchedulerWalkTest, RandomWalkKeepsTheInvariants) {
-  const uint32_t seed = tests::Seed();
+  const uint32_t seed = test::Seed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   random_.seed(seed);
   for (uint32_t i = 0; i < kQueues; ++i) {

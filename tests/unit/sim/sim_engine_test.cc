@@ -232,7 +232,7 @@ TEST(FairCapTest, SmallDemandsInFullLargeOnesEqually) {
 // and all resources are free at the end.
 TEST(SimEngineRandomTest, DeterministicAndComplete) {
   for (uint64_t round = 0; round < 20; ++round) {
-    const uint64_t seed = tests::Seed() + round;
+    const uint64_t seed = test::Seed() + round;
     SCOPED_TRACE("seed " + std::to_string(seed));
     const auto run = [seed](Time step) {
       std::mt19937_64 random(seed);

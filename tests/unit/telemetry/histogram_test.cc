@@ -52,8 +52,8 @@ TEST(HistogramTest, CountsWhatLiesBelowAnOctave) {
 }
 
 TEST(HistogramTest, QuantilesFollowTheSortedSample) {
-  SCOPED_TRACE(tests::Seed());
-  std::mt19937 random(tests::Seed());
+  SCOPED_TRACE(test::Seed());
+  std::mt19937 random(test::Seed());
   std::lognormal_distribution<double> latency_ns(10, 1.5);
   Histogram histogram;
   std::vector<int64_t> sample;

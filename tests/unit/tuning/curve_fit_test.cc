@@ -48,8 +48,8 @@ void ExpectNear(const TransportCurve& got, const TransportCurve& truth, double s
 }
 
 TEST(CurveFitTest, FindsTheCurveThatPointsCameFrom) {
-  SCOPED_TRACE("seed " + std::to_string(tests::Seed()));
-  std::mt19937 random(tests::Seed());
+  SCOPED_TRACE("seed " + std::to_string(test::Seed()));
+  std::mt19937 random(test::Seed());
   DeviceModel device;
   TransportCurve truth = CurveFor(Transport::kPeer).curve;
   const TransportCurve& start = policies::kTransportCurves.Of(Transport::kPeer, 2);

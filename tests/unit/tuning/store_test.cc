@@ -274,7 +274,7 @@ TEST(RowTest, ANumberBeyondItsLimitIsToldFromIt) {
 }
 
 TEST_F(StoreTest, SurvivesRandomDamage) {
-  const uint32_t seed = tests::Seed();
+  const uint32_t seed = test::Seed();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
   {

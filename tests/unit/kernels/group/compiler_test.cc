@@ -79,10 +79,10 @@ TEST_F(GroupCompilerTest, DeclinesTilesThatItemsCannotName) {
 }
 
 TEST_F(GroupCompilerTest, CoversAnyProblemsExactlyOnce) {
-  std::mt19937 random(tests::Seed());
-  RecordProperty("seed", tests::Seed());
+  std::mt19937 random(test::Seed());
+  RecordProperty("seed", test::Seed());
   for (int round = 0; round < 150; ++round) {
-    SCOPED_TRACE(testing::Message() << "seed " << tests::Seed() << " round " << round);
+    SCOPED_TRACE(testing::Message() << "seed " << test::Seed() << " round " << round);
     const auto problems = AnyProblems(random, 1 + random() % 40);
     Planned(problems, 1 + static_cast<int>(random() % 132));
     if (HasFatalFailure()) return;
@@ -92,11 +92,11 @@ TEST_F(GroupCompilerTest, CoversAnyProblemsExactlyOnce) {
 // Some blocks begin later and get so much less to do: the launch takes hardly longer than if they
 // were not late, as long as they come before its end, and never longer than without them.
 TEST_F(GroupCompilerTest, LateBlocksHaveLessToDo) {
-  std::mt19937 random(tests::Seed());
-  RecordProperty("seed", tests::Seed());
+  std::mt19937 random(test::Seed());
+  RecordProperty("seed", test::Seed());
   double sum_us = 0, sum_all_us = 0, sum_without_us = 0;
   for (int round = 0; round < 100; ++round) {
-    SCOPED_TRACE(testing::Message() << "seed " << tests::Seed() << " round " << round);
+    SCOPED_TRACE(testing::Message() << "seed " << test::Seed() << " round " << round);
     const auto problems = AnyProblems(random, 1 + random() % 20);
     const int late = 1 + static_cast<int>(random() % 16);
     const float all_us = Planned(problems)->predicted_us;
@@ -122,7 +122,7 @@ TEST_F(GroupCompilerTest, LateBlocksHaveLessToDo) {
 }
 
 TEST_F(GroupCompilerTest, WorksOnAnyNumberOfBlocks) {
-  std::mt19937 random(tests::Seed());
+  std::mt19937 random(test::Seed());
   const auto problems = AnyProblems(random, 6, 1024);
   for (int blocks = 1; blocks <= 132; ++blocks) {
     SCOPED_TRACE(blocks);
@@ -152,7 +152,7 @@ TEST_F(GroupCompilerTest, PlansExtremeShapes) {
 }
 
 TEST_F(GroupCompilerTest, PlansAsManyProblemsAsALaunchTakes) {
-  std::mt19937 random(tests::Seed());
+  std::mt19937 random(test::Seed());
   Planned(Same(kMaxGroupProblems, 1, 1, 1));
   Planned(Same(kMaxGroupProblems, 64, 4096, 4096));
   Planned(AnyProblems(random, kMaxGroupProblems, 2048));
@@ -203,7 +203,7 @@ TEST_F(GroupCompilerTest, RemembersWhatItPlanned) {
 }
 
 TEST_F(GroupCompilerTest, PlansTheSameAnew) {
-  std::mt19937 random(tests::Seed());
+  std::mt19937 random(test::Seed());
   for (int round = 0; round < 20; ++round) {
     const auto problems = AnyProblems(random, 1 + random() % 64);
     const GroupWorkList* one = Planned(problems);
@@ -290,7 +290,7 @@ TEST_F(GroupCompilerTest, StepsOfAChainLeaveSmsToTheNext) {
 // in 180,000 random sets), and mostly much closer.
 TEST_F(GroupCompilerTest, PredictsWithoutPlanning) {
   constexpr GroupGoal kGoals[] = {GroupGoal::kLatency, GroupGoal::kThroughput, GroupGoal::kChain};
-  std::mt19937 random(tests::Seed());
+  std::mt19937 random(test::Seed());
   double sum = 0, worst = 0;
   constexpr int kRounds = 200;
   for (int round = 0; round < kRounds; ++round) {
@@ -308,7 +308,7 @@ TEST_F(GroupCompilerTest, PredictsWithoutPlanning) {
 }
 
 TEST_F(GroupCompilerTest, AllocatesNothing) {
-  std::mt19937 random(tests::Seed());
+  std::mt19937 random(test::Seed());
   std::vector<std::vector<Problem>> launches;
   for (const int count : {1, 8, 64, 256}) launches.push_back(AnyProblems(random, count, 2048));
   pthread_setname_np(pthread_self(), "group_compiler");

@@ -117,7 +117,7 @@ TEST_F(WorkListStoreTest, AListIsKeptUntilItIsOldOrGone) {
 
 // Whatever is still found is whole, however the arena wraps, and the newest are always found.
 TEST_F(WorkListStoreTest, WrapsWithoutDamage) {
-  std::mt19937 random(tests::Seed());
+  std::mt19937 random(test::Seed());
   std::deque<std::pair<uint32_t, uint32_t>> kept;  // n, items
   uint64_t last_id = 0;
   for (uint32_t n = 1; n <= 3000; ++n) {
@@ -132,7 +132,7 @@ TEST_F(WorkListStoreTest, WrapsWithoutDamage) {
     // What may lie unused: a row at the arena's end, and one that just went.
     ASSERT_TRUE(kept.size() >= kWorkListSlots / 2 || n < 600 ||
                 kept_items + 2 * kMaxGroupItems >= kGroupArenaItems / 2)
-        << "seed " << tests::Seed() << " n " << n << " kept " << kept_items;
+        << "seed " << test::Seed() << " n " << n << " kept " << kept_items;
     const auto& [key, count] = kept[random() % kept.size()];
     const GroupWorkList* found = Find(key);
     ASSERT_NE(found, nullptr) << "a newer one was dropped before an older one";

@@ -24,7 +24,7 @@ double OneByOne(std::vector<double>& blocks, uint32_t items, double item_us) {
 }
 
 TEST(BlockPackingTest, PacksAsItemByItem) {
-  std::mt19937 random(tests::Seed());
+  std::mt19937 random(test::Seed());
   for (int round = 0; round < 200; ++round) {
     const int blocks = 1 + static_cast<int>(random() % 132);
     BlockPacking packing(0);
@@ -39,7 +39,7 @@ TEST(BlockPackingTest, PacksAsItemByItem) {
         given += share.blocks * share.items_per_block;
       ASSERT_EQ(given, items);
       ASSERT_NEAR(packing.busiest_us(), OneByOne(reference, items, item_us), 1e-6)
-          << "seed " << tests::Seed() << " round " << round;
+          << "seed " << test::Seed() << " round " << round;
     }
   }
 }
@@ -63,7 +63,7 @@ TEST(BlockPackingTest, UsesTheFirstBlocks) {
 }
 
 TEST(BlockPackingTest, FewSegmentsComeClose) {
-  std::mt19937 random(tests::Seed());
+  std::mt19937 random(test::Seed());
   BlockPacking exact(1.2), coarse(1.2, 8);
   exact.Reset({.count = 132});
   coarse.Reset({.count = 132});
