@@ -241,7 +241,7 @@ absl::Status CudaDevice::EnablePeer(const CudaDevice& peer) {
 }
 
 absl::Status CudaDevice::Launch(const LaunchRequest& launch) {
-  if (faulted_.load(std::memory_order_relaxed)) return healthy();
+  if (faulted()) return healthy();
   const Lane lane = launch.planned.lane;
   if (step_sms_->usable()) SeeOp(launch);
   const NvtxRanges::Range range(ranges_, launch.ops[0]->kind, launch.planned.form, launch.reason,
@@ -357,7 +357,7 @@ kernels::cuda::LaunchContext CudaDevice::CaptureContext() {
 }
 
 absl::Status CudaDevice::Prepare(kernels::Program& program) {
-  if (faulted_.load(std::memory_order_relaxed)) return healthy();
+  if (faulted()) return healthy();
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuCtxSetCurrent, context_);
   absl::StatusOr<std::unique_ptr<kernels::cuda::CudaProgram>> made =
       kernels::cuda::CudaProgram::Make(CaptureContext(), program);
@@ -367,7 +367,7 @@ absl::Status CudaDevice::Prepare(kernels::Program& program) {
 }
 
 absl::Status CudaDevice::Prepare(kernels::Pass& pass) {
-  if (faulted_.load(std::memory_order_relaxed)) return healthy();
+  if (faulted()) return healthy();
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuCtxSetCurrent, context_);
   kernels::cuda::LaunchContext context = CaptureContext();
   const kernels::ByteRange& workspace = pass.program.workspace;
@@ -429,7 +429,7 @@ absl::Status CudaDevice::Fault(absl::Status status) {
 }
 
 absl::Status CudaDevice::healthy() const {
-  if (faulted_.load(std::memory_order_relaxed)) {
+  if (faulted()) {
     return absl::InternalError(
         absl::StrCat("GPU ", gpu_, ": a launch failed after part of it had started"));
   }

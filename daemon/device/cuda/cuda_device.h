@@ -44,11 +44,11 @@ class CudaDevice : public Device {
 
   const DeviceInfo& info() const override { return info_; }
   absl::StatusOr<Allocation> Allocate(uint64_t bytes) override {
-    if (faulted_.load(std::memory_order_relaxed)) return healthy();
+    if (faulted()) return healthy();
     return memory_->Allocate(bytes);
   }
   absl::StatusOr<Allocation> Import(const ImportRequest& request) override {
-    if (faulted_.load(std::memory_order_relaxed)) return healthy();
+    if (faulted()) return healthy();
     return memory_->Import(request);
   }
   void Free(const Allocation& allocation) override { memory_->Free(allocation); }
@@ -179,6 +179,8 @@ class CudaDevice : public Device {
   std::optional<CudaMemory> memory_;
   std::optional<CudaContents> contents_;
   std::shared_ptr<const policies::TunedTable> tuned_;  // dispatcher
+  // Relaxed: it is set once, and who sees it late only gives the GPU one launch more to refuse.
+  bool faulted() const { return faulted_.load(std::memory_order_relaxed); }
   std::atomic<bool> faulted_ = false;
 };
 
