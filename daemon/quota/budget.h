@@ -35,6 +35,7 @@ enum class Work : uint8_t {
   kFailures,
   kReleases,
   kCancellations,
+  kRemovals,
   kPartsHeldBack,
   kWakes,
   // The issuer's.
@@ -80,6 +81,8 @@ inline constexpr std::array<Budget, static_cast<size_t>(Work::kCount)> kBudgets 
     {Work::kFailures, "failed ops completed", "dispatcher", 128},
     {Work::kReleases, "ended ops released", "dispatcher", 256},
     {Work::kCancellations, "ops, queues and words of removed sessions", "dispatcher", 128},
+    // A session may give up all that it has while ops that it published before are not admitted.
+    {Work::kRemovals, "queues and buffers given up that are let go", "dispatcher", 256},
     {Work::kPartsHeldBack, "parts of collectives that wait for an end to be near", "dispatcher", 4},
     // Each takes some 7 us.
     {Work::kWakes, "threads woken behind the first of a queue", "dispatcher", 64},

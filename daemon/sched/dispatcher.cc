@@ -114,8 +114,10 @@ bool Dispatcher::Turn(Time now) {
   // Before timelines are read: what is told of here must not have been seen to end.
   if (now >= next_stall_check_) CheckStalls(now);
   ReadRings(now);
+  removals_left_ = PerTurn(Work::kRemovals);
+  bool progress = GoOnWithRemovals();
   bool emptied = false;
-  bool progress = HandleMessages(now, emptied);
+  progress |= HandleMessages(now, emptied);
   if (emptied) progress |= Admit(now);
   progress |= PollTimelines(now);
   progress |= PollWatches(now);

@@ -97,6 +97,8 @@ class Dispatcher {
   bool EndWatches(SessionPort& port, uint32_t timeline, int& budget);
   void RemoveLater(SessionPort& port, SessionPort::Removal::What what, uint32_t handle);
   void FinishRemovals(SessionPort& port);
+  bool GoOnWithRemovals();
+  void Remove(SessionPort& port, const SessionPort::Removal& removal);
   bool ReleaseSessions();
   void ReleaseBufferIfUnused(SessionPort& port, uint32_t handle);
   void ReleaseQueues();
@@ -155,7 +157,9 @@ class Dispatcher {
   absl::flat_hash_map<uint32_t, std::unique_ptr<SessionPort>> ports_;
   Rings rings_;
   std::vector<SessionPort*> removing_;
-  std::vector<SessionPort*> visited_;  // scratch of Admit
+  std::deque<SessionPort*> letting_go_;  // that have removals which are due
+  uint32_t removals_left_ = 0;           // of this turn
+  std::vector<SessionPort*> visited_;    // scratch of Admit
   Company company_;
   struct QueueOwner {
     SessionPort* port = nullptr;

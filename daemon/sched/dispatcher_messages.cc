@@ -166,6 +166,7 @@ void Dispatcher::AddSession(const SessionLink& link) {
 void Dispatcher::RemoveSession(SessionPort& port) {
   port.removing = true;
   port.removals.clear();
+  if (port.letting_go) std::erase(letting_go_, &port);
   port.open_queues = static_cast<uint32_t>(
       std::count_if(port.queues.begin(), port.queues.end(),
                     [](const SessionPort::QueueEntry& queue) { return queue.id != kNone; }));
@@ -222,24 +223,44 @@ void Dispatcher::RemoveLater(SessionPort& port, SessionPort::Removal::What what,
   FinishRemovals(port);
 }
 
-// Removes queues and buffers once all that was published before is admitted.
+// Removes queues and buffers once all that was published before is admitted; those that would be
+// too many for a turn in the next ones.
 void Dispatcher::FinishRemovals(SessionPort& port) {
-  while (!port.removals.empty()) {
-    const SessionPort::Removal removal = port.removals.front();
+  for (; !port.removals.empty(); --removals_left_, port.removals.pop_front()) {
+    const SessionPort::Removal& removal = port.removals.front();
     if (port.head() < removal.position && !port.broken) return;
-    port.removals.pop_front();
-    if (removal.what == SessionPort::Removal::What::kQueue) {
-      SessionPort::QueueEntry& entry = port.queues[removal.handle];
-      entry.removing = true;
-      scheduler_.RemoveQueue(entry.id, false);
-    } else {
-      // From here on no new op finds it. Where it lies is still asked for ops that use it.
-      port.buffers[removal.handle].bytes = 0;
-      port.buffers[removal.handle].program = nullptr;
-      port.buffer_releasing[removal.handle] = true;
-      ReleaseBufferIfUnused(port, removal.handle);
+    if (removals_left_ == 0) {
+      if (!port.letting_go) letting_go_.push_back(&port);
+      port.letting_go = true;
+      return;
     }
+    Remove(port, removal);
   }
+}
+
+// True if there is more.
+bool Dispatcher::GoOnWithRemovals() {
+  for (size_t left = letting_go_.size(); left > 0 && removals_left_ > 0; --left) {
+    SessionPort& port = *letting_go_.front();
+    letting_go_.pop_front();
+    port.letting_go = false;
+    FinishRemovals(port);
+  }
+  return !letting_go_.empty();
+}
+
+void Dispatcher::Remove(SessionPort& port, const SessionPort::Removal& removal) {
+  if (removal.what == SessionPort::Removal::What::kQueue) {
+    SessionPort::QueueEntry& entry = port.queues[removal.handle];
+    entry.removing = true;
+    scheduler_.RemoveQueue(entry.id, false);
+    return;
+  }
+  // From here on no new op finds it. Where it lies is still asked for ops that use it.
+  port.buffers[removal.handle].bytes = 0;
+  port.buffers[removal.handle].program = nullptr;
+  port.buffer_releasing[removal.handle] = true;
+  ReleaseBufferIfUnused(port, removal.handle);
 }
 
 // Goes on with removed sessions and answers for those of which nothing is left here. True if there

@@ -100,6 +100,7 @@ class SessionPort {
     uint64_t position;  // of the ring
   };
   std::deque<Removal> removals;  // oldest first
+  bool letting_go = false;       // some are due, and the dispatcher goes on with them
 
   // Its place among the rings (rings.h).
   struct RingPlace {

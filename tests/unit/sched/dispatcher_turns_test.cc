@@ -78,7 +78,7 @@ class DispatcherTurnsTest : public testing::Test {
   char* client_ = nullptr;
   uint64_t submitted_ = 0;
   bench::NullDevice gpu_;
-  ControlMailbox control_{16};
+  ControlMailbox control_{1 << 10};
   IssuerMailbox issuer_{1 << 15};
   RecordRing records_{0};
   Dispatcher dispatcher_{
@@ -162,6 +162,34 @@ TEST_F(DispatcherTurnsTest, ARefusedPartIsToldOfIfItCounts) {
 }
 
 // Each of them takes microseconds that other clients wait for.
+TEST_F(DispatcherTurnsTest, WhatIsGivenUpAtOnceIsLetGoInManyTurns) {
+  constexpr uint32_t kPerTurn = PerTurn(Work::kRemovals), kBuffers = 2 * kPerTurn + 1;
+  // A ring's ops of so many turns, behind which the buffers are.
+  for (uint32_t i = 0; i < 3 * PerTurn(Work::kOpsOfRing); ++i) SubmitBarrier(i);
+  for (uint32_t i = 0; i < kBuffers; ++i) {
+    DispatcherMessage buffer(DispatcherMessage::Type::kAddBuffer, kSession);
+    buffer.buffer = {.handle = i, .range = {.bytes = 256}};
+    Tell(buffer);
+    buffer.type = DispatcherMessage::Type::kReleaseBuffer;
+    Tell(buffer);
+  }
+  uint32_t released = 0, turns = 0;
+  while (released < kBuffers) {
+    const bool goes_on = dispatcher_.Turn(0);
+    ASSERT_LT(++turns, 100u);
+    uint32_t of_turn = 0;
+    for (ControlEvent event; control_.TryPop(event);)
+      of_turn += event.type == ControlEvent::Type::kBufferReleased ? 1 : 0;
+    EXPECT_LE(of_turn, kPerTurn);
+    if (turns < 3) {
+      EXPECT_EQ(of_turn, 0) << "ops that may use them were not admitted yet";
+    }
+    released += of_turn;
+    EXPECT_TRUE(goes_on || released == kBuffers) << "it would sleep behind " << released;
+  }
+  EXPECT_EQ(released, kBuffers);
+}
+
 TEST_F(DispatcherTurnsTest, ACrowdOfSleepersIsWokenInManyTurns) {
   constexpr uint32_t kThreads = 150;
   auto* const word = reinterpret_cast<const uint32_t*>(&memory_->timeline(0));
