@@ -127,6 +127,7 @@ bool Dispatcher::Turn(Time now) {
   progress |= !actions_.empty() || scheduler_.pending();
   Execute(actions_);
   progress |= WakeCrowds();
+  progress |= watches_.ReadCold(now);
   // Records are for later: a client that waited for what just ended submits its next op now.
   const bool idle = !progress && (!busy_ || lease_holder_ != nullptr);
   if (idle || scheduler_.op_records().size() > kMaxRecordsKept) FlushRecords();

@@ -91,7 +91,7 @@ bool Watches::Look(WordId id, Time now) {
   return true;
 }
 
-void Watches::ReadWords(Time now) {
+void Watches::ReadHot(Time now) {
   // Hot ones stay in the order of their last move, so a cursor goes through them.
   WordId id = hot_next_;
   for (uint32_t i = std::min(hot_.count, kHotPerTurn); i > 0; --i) {
@@ -101,6 +101,9 @@ void Watches::ReadWords(Time now) {
     id = next;
   }
   hot_next_ = id;
+}
+
+bool Watches::ReadCold(Time now) {
   cold_since_ = std::max(cold_since_, now - kColdPerTurn * kColdPollNs);
   while (cold_.count > 0 && cold_since_ + kColdPollNs <= now) {
     const WordId first = cold_.first;
@@ -113,6 +116,7 @@ void Watches::ReadWords(Time now) {
       Append(cold_, first);
     }
   }
+  return due_.count > 0;
 }
 
 // Lists the word as due, or forgets it when nothing waits for it any more.

@@ -5,7 +5,8 @@
 // - The kHotWords that were added or moved last are hot: kHotPerTurn of them are read every turn.
 // - The others are cold: each is read at most once in kColdPeriodNs, all together one in
 //   kColdPollNs, and kColdPerTurn in a turn. So one of n cold words is seen to move within
-//   max(kColdPeriodNs, n * kColdPollNs), if turns are no rarer.
+//   max(kColdPeriodNs, n * kColdPollNs), if turns are no rarer. The first turn behind a sleep reads
+//   as many as it may, some 40 us: a turn does so behind what it launches.
 // - kMetPerTurn waits are reported in a turn; the rest have their turn in the next ones.
 //
 // Dropping a wait takes O(log n) steps. Fixed storage but for the table of words, which grows to as
@@ -45,11 +46,12 @@ class Watches {
   // The op waits for this one. REQUIRES: as Drop.
   const uint64_t& WordOf(OpId op, uint8_t index) const;
 
-  // Calls met(op, index) for waits that are met, and forgets them. Returns how many.
+  // Reads hot words, and calls met(op, index) for waits that are met and forgets them. Returns how
+  // many.
   template <typename Met>
   uint32_t Poll(Time now, Met met) {
     if (empty()) return 0;
-    ReadWords(now);
+    ReadHot(now);
     uint32_t count = 0;
     while (due_.count > 0 && count < kMetPerTurn) {
       const WordId id = due_.first;
@@ -63,6 +65,8 @@ class Watches {
     }
     return count;
   }
+  // Reads cold words. Whether Poll has something to report.
+  bool ReadCold(Time now);
   // The word goes away: reads it once more and ends up to `limit` waits: ended(op, index, value it
   // waits for, value the word has). Returns how many; fewer than `limit`: none is left.
   template <typename Ended>
@@ -119,7 +123,7 @@ class Watches {
   void Remove(List& list, WordId id);
   void Heat(WordId id);
   bool Look(WordId id, Time now);
-  void ReadWords(Time now);
+  void ReadHot(Time now);
   void Settle(WordId id);
 
   WaitHeap heap_;  // node: op * CONCERT_MAX_WAITS + index

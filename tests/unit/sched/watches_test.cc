@@ -22,7 +22,12 @@ class WatchesTest : public testing::Test {
   void Add(uint32_t word, OpId op, uint64_t value, uint8_t index = 0) {
     watches_.Add(homes_[word], words_[word], op, index, value);
   }
+  // As a turn, with what the one before has read of cold words.
   std::vector<Met> Poll() {
+    watches_.ReadCold(now_);
+    return PollHot();
+  }
+  std::vector<Met> PollHot() {
     std::vector<Met> met;
     watches_.Poll(now_, [&](OpId op, uint8_t index) { met.emplace_back(op, index); });
     return met;
@@ -76,6 +81,19 @@ TEST_F(WatchesTest, ATurnReadsABoundedNumberOfWords) {
   const uint64_t asleep = watches_.reads();
   Poll();
   EXPECT_LE(watches_.reads() - asleep, Watches::kHotPerTurn + Watches::kColdPerTurn);
+}
+
+TEST_F(WatchesTest, ColdWordsAreReadWhenItIsTheirTurn) {
+  for (uint32_t word = 0; word < kWords; ++word) Add(word, word, 1);
+  now_ += 1'000'000'000;
+  const uint64_t before = watches_.reads();
+  EXPECT_THAT(PollHot(), IsEmpty());
+  EXPECT_LE(watches_.reads() - before, Watches::kHotPerTurn);
+  words_[0] = 1;  // the coldest
+  EXPECT_TRUE(watches_.ReadCold(now_));
+  EXPECT_LE(watches_.reads() - before, Watches::kHotPerTurn + Watches::kColdPerTurn);
+  EXPECT_THAT(PollHot(), ElementsAre(Met{0, 0}));
+  EXPECT_FALSE(watches_.ReadCold(now_));
 }
 
 TEST_F(WatchesTest, EveryWordIsSeenToMoveWithinTheBound) {
