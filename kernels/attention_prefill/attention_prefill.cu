@@ -62,13 +62,6 @@ __device__ __forceinline__ void Multiply(float (&d)[4], const uint32_t (&a)[4], 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b_low), "r"(b_high));
 }
 
-// 2^x; what would be subnormal is 0.
-__device__ __forceinline__ float Exp2(float x) {
-  float power;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
-  return power;
-}
-
 // --- Shared memory ---
 
 // Rows of heads in units of 16 bytes. Units change places within a row, by its number, so that the

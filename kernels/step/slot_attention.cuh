@@ -13,13 +13,6 @@ __device__ __noinline__ float SoftCapped(float score, float soft_cap) {
   return soft_cap * tanhf(score / soft_cap);
 }
 
-// 2^x, or 0 for what would be no normal number: exp2f asks for such, which takes longer than this.
-__device__ __forceinline__ float Exp2(float x) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-
 // Keys, and columns of values, are the left operand of the tensor cores, heads of q, and the
 // weights of tokens, the right one. Lane l has heads 2 * (l % 4) and the next of those that share
 // the cache's, of tokens l / 4 and l / 4 + 8 of sixteen.
