@@ -170,12 +170,15 @@ class CacheFeeder {
                                     .kv_head = __shfl_sync(kAll, round.kv_head, lane),
                                     .begin = __shfl_sync(kAll, round.first, lane),
                                     .end = __shfl_sync(kAll, round.end, lane)};
+      // Before the wait for the slot, so that the wait for the page table is not in the way.
+      Lookups lookups;
+      if (!kBoxes) lookups = LookUp(chunk);
       char* const slot = writer_.Take();
       BeginHeader(chunk, there, left == there, is_last, Slot::HeaderOf(slot));
       if (kBoxes) {
         CopyBoxes(chunk, round, lane, slot);
       } else {
-        CopyUnits(chunk, slot);
+        CopyUnits(chunk, lookups, slot);
       }
       writer_.Advance();
     }
@@ -245,8 +248,7 @@ class CacheFeeder {
     header.any_appended = true;
   }
 
-  __device__ void CopyUnits(const AttentionChunk& chunk, char* slot) const {
-    const Lookups lookups = LookUp(chunk);
+  __device__ void CopyUnits(const AttentionChunk& chunk, const Lookups& lookups, char* slot) const {
     const uint32_t to = SharedAddress(slot), tokens = TokensOf(chunk);
 #pragma unroll 1
     for (int i = 0; i < kLookups; ++i) {
