@@ -6,7 +6,7 @@
 // - The others are cold: each is read at most once in kColdPeriodNs, all together one in
 //   kColdPollNs, and kColdPerTurn in a turn. So one of n cold words is seen to move within
 //   max(kColdPeriodNs, n * kColdPollNs), if turns are no rarer. The first turn behind a sleep reads
-//   as many as it may, some 40 us: a turn does so behind what it launches.
+//   as many as it may, so a turn does so behind what it launches.
 // - kMetPerTurn waits are reported in a turn; the rest have their turn in the next ones.
 //
 // Dropping a wait takes O(log n) steps. Fixed storage but for the table of words, which grows to as

@@ -429,7 +429,7 @@ class GemmStage {
   char* sums_ = nullptr;     // of the pass, where the warps leave theirs
   Address rows_[kRowTiles];  // of A, where this lane's part of them begins
   bool is_first_pass_ = true;
-  Product product_;
+  Product product_;  // with A's chunk; from pass to pass where HasA
 };
 
 }  // namespace concert::kernels::cuda

@@ -106,6 +106,8 @@ class CudaDevice : public Device {
   // Records that a launch failed after part of it had started: the lanes hold work that nobody can
   // account for.
   absl::Status Fault(absl::Status status);
+  // Relaxed: it is set once, and who sees it late gives the GPU one call more to refuse.
+  bool faulted() const { return faulted_.load(std::memory_order_relaxed); }
 
   // Blocking; control thread. For tests and tools.
   absl::Status CopyToHost(void* host, Address source, uint64_t bytes) {
@@ -179,8 +181,6 @@ class CudaDevice : public Device {
   std::optional<CudaMemory> memory_;
   std::optional<CudaContents> contents_;
   std::shared_ptr<const policies::TunedTable> tuned_;  // dispatcher
-  // Relaxed: it is set once, and who sees it late only gives the GPU one launch more to refuse.
-  bool faulted() const { return faulted_.load(std::memory_order_relaxed); }
   std::atomic<bool> faulted_ = false;
 };
 

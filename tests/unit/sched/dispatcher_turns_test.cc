@@ -161,7 +161,6 @@ TEST_F(DispatcherTurnsTest, ARefusedPartIsToldOfIfItCounts) {
   EXPECT_THAT(refused(), testing::ElementsAre(1));
 }
 
-// Each of them takes microseconds that other clients wait for.
 TEST_F(DispatcherTurnsTest, WhatIsGivenUpAtOnceIsLetGoInManyTurns) {
   constexpr uint32_t kPerTurn = PerTurn(Work::kRemovals), kBuffers = 2 * kPerTurn + 1;
   // A ring's ops of so many turns, behind which the buffers are.
@@ -190,6 +189,7 @@ TEST_F(DispatcherTurnsTest, WhatIsGivenUpAtOnceIsLetGoInManyTurns) {
   EXPECT_EQ(released, kBuffers);
 }
 
+// Each of them takes microseconds that other clients wait for.
 TEST_F(DispatcherTurnsTest, ACrowdOfSleepersIsWokenInManyTurns) {
   constexpr uint32_t kThreads = 150;
   auto* const word = reinterpret_cast<const uint32_t*>(&memory_->timeline(0));
