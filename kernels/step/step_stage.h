@@ -73,20 +73,8 @@ struct StepGemm {
   Address exchanged;  // D, in the first of both
 
   CONCERT_ON_BOTH_SIDES uint32_t units() const { return n / kStepTile; }
-  // Whether a unit's columns 0 to 3 make pairs with its columns 4 to 7; else neighbours do.
-  CONCERT_ON_BOTH_SIDES bool PairsApart(uint32_t unit) const {
-    return epilogue == StepEpilogue::kGated ||
-           (epilogue == StepEpilogue::kRope && !rope.interleaved && Rotates(unit));
-  }
-  // Which column of W's product is column `i` of a unit.
-  CONCERT_ON_BOTH_SIDES uint32_t ColumnOf(uint32_t unit, uint32_t i) const {
-    if (!PairsApart(unit)) return unit * kStepTile + i;
-    constexpr uint32_t kPairs = kStepTile / 2;
-    if (epilogue == StepEpilogue::kGated) return unit * kPairs + i % kPairs + i / kPairs * (n / 2);
-    const uint32_t head = HeadOf(unit), first = unit - head * (rope.head_dim / kStepTile);
-    return head * rope.head_dim + first * kPairs + i % kPairs + i / kPairs * (rope.rotary_dim / 2u);
-  }
-  // Pair `i` of a unit's four, the same columns as ColumnOf's.
+  // Pair `i` of a unit's four: its columns i and i + 4 where they lie apart, else 2 * i and the
+  // next.
   struct Pair {
     uint32_t first, second;
     bool apart;     // no neighbours
@@ -108,16 +96,18 @@ struct StepGemm {
     const uint32_t first = head * rope.head_dim + within * kPairs + i;
     return {first, first + rope.rotary_dim / 2u, true, true, head};
   }
+  // Which columns of W's product are a unit's columns 0 to 3, and 4 to 7: the first of each.
+  struct Halves {
+    uint32_t first, second;
+  };
+  CONCERT_ON_BOTH_SIDES Halves HalvesOf(uint32_t unit) const {
+    const Pair pair = PairOf(unit, 0);
+    return {pair.first, pair.apart ? pair.second : pair.first + kStepTile / 2};
+  }
   // Of kRope: the head, of q's, k's and v's, that a unit is part of. Exact: units are below 2^16,
   // and those of a head below 2^13.
   CONCERT_ON_BOTH_SIDES uint32_t HeadOf(uint32_t unit) const {
     return static_cast<uint32_t>(uint64_t{unit} * head_units_inverse >> 32);
-  }
-  // Of kRope: whether a unit's pairs are rotated.
-  CONCERT_ON_BOTH_SIDES bool Rotates(uint32_t unit) const {
-    const uint32_t head = HeadOf(unit);
-    return head < uint32_t{rope.q_heads} + rope.kv_heads &&
-           unit - head * (rope.head_dim / kStepTile) < rope.rotary_dim / kStepTile;
   }
 };
 

@@ -11,6 +11,7 @@ namespace concert::kernels::cuda {
 __device__ inline void FeedUnit(SlotWriter& writer, const StepGemm& gemm, uint32_t unit, uint32_t k,
                                 uint32_t in_whole_slot) {
   if (!writer.IsNextOwn()) return writer.Pass();
+  const StepGemm::Halves columns = gemm.HalvesOf(unit);
   const uint32_t to = SharedAddress(writer.Take(in_whole_slot));
   const uint32_t full = writer.full();
   if (Elect().is_leader) {
@@ -18,9 +19,8 @@ __device__ inline void FeedUnit(SlotWriter& writer, const StepGemm& gemm, uint32
     const uint32_t line = k / kStepColumnStep;
     ArriveExpecting(full, 2 * kSlotBoxBytes);
     ArriveTimes(full, kSlotArrivals - 1);
-    LoadBox(to, map, full, {0, gemm.ColumnOf(unit, 0), line}, writer.hint());
-    LoadBox(to + kSlotBoxStep, map, full, {0, gemm.ColumnOf(unit, kSlotBoxRows), line},
-            writer.hint());
+    LoadBox(to, map, full, {0, columns.first, line}, writer.hint());
+    LoadBox(to + kSlotBoxStep, map, full, {0, columns.second, line}, writer.hint());
   }
   __syncwarp();
   writer.Advance();

@@ -123,9 +123,10 @@ class Follower {
         LoadRow(gemm, row, a.data());
         for (uint32_t pair = 0; pair < kStepTile / 2; ++pair) {
           const auto [first, second, apart, rotates, head] = gemm.PairOf(unit, pair);
-          ASSERT_EQ(first, gemm.ColumnOf(unit, apart ? pair : 2 * pair));
-          ASSERT_EQ(second, gemm.ColumnOf(unit, apart ? pair + 4 : 2 * pair + 1));
-          ASSERT_EQ(apart, gemm.PairsApart(unit));
+          const auto [upper, lower] = gemm.HalvesOf(unit);
+          ASSERT_EQ(first, upper + (apart ? pair : 2 * pair));
+          ASSERT_EQ(second, apart ? lower + pair : first + 1);
+          ASSERT_TRUE(apart || lower == upper + kStepTile / 2);
           Finish(gemm, unit, row, first, second, ValueOf(gemm, a.data(), row, first),
                  ValueOf(gemm, a.data(), row, second));
         }
@@ -209,7 +210,7 @@ class Follower {
   }
   static void Rotate(const StepGemm& gemm, uint32_t unit, uint32_t row, uint32_t element, float& x,
                      float& y) {
-    if (!gemm.Rotates(unit)) return;
+    if (!gemm.PairOf(unit, 0).rotates) return;
     const RopeAppendArgs& rope = gemm.rope;
     const uint64_t position =
         Clamped(LoadIndex(rope.positions, row, rope.position_type), rope.positions_max);
