@@ -133,7 +133,8 @@ def steps_of_an_h200(result):
     high = named(result, "high-beside-low")["high_p99_over_solo"]
     yield README, f"H200 {dated(result)[:-1]}; a quick look of {result['header']['rounds']} rounds): one of the high class beside seven low ones: " \
                   f"{over(result, 'high-beside-low', 'mps'):.2f}× MPS all together (its p99: {high['concert']:.1f}× alone, under MPS " \
-                  f"{high['mps']:.1f}×); two of 4096: {over(result, 'decode-4096-x2', 'mps'):.2f}× MPS; eight: " \
+                  f"{high['mps']:.1f}×); a prefill beside four: {over(result, 'prefill-beside-decode', 'mps'):.2f}× MPS; " \
+                  f"two of 4096: {over(result, 'decode-4096-x2', 'mps'):.2f}× MPS; eight: " \
                   f"{small_and_large(result, 'decode-{}-x8', 'graphs_in_one_process')} all graphs in one process, " \
                   f"{small_and_large(result, 'decode-{}-x8', 'mps')} MPS, " \
                   f"{small_and_large(result, 'decode-{}-x8', 'time_sliced', 1)} time-slicing; one client: " \
@@ -145,22 +146,13 @@ def steps_of_replicas(result):
     yield README, f"eight replicas {dated(result)}: {small_and_large(result, 'replicas-{}-x8', 'mps')} MPS"
 
 
-def steps_that_share_an_h200(result):
-    eight = named(result, "decode-1024-x8")
-    yield README, f"since {dated(result)[:-1]}; 16 rounds, too): eight of 1024: {over(result, 'decode-1024-x8', 'mps'):.2f}× MPS, " \
-                  f"{over(result, 'decode-1024-x8', 'graphs_in_one_process'):.2f}× all graphs in one process, " \
-                  f"{eight['share_of_bound']['concert']:.2f} of what the memory allows; a prefill beside four: " \
-                  f"{over(result, 'prefill-beside-decode', 'mps'):.2f}× MPS; one high beside seven low: " \
-                  f"{over(result, 'high-beside-low', 'mps'):.2f}×"
-
-
 OF_FILE = {"overhead-h200": overhead, "gemm-h200": gemm, "c3-h200x2": c3, "c3-h100x2": c3, "c3-h100x4": c3,
            "random-tiny-h200": random_sets, "random-small-h200": random_sets, "random-large-h200": random_sets,
            "random-mixed-h200": random_sets,
            "collectives-h200x2": collectives, "collectives-h100x2": collectives, "collectives-h100x4": collectives,
            "tenants-h100": tenants_of_an_h100, "tenants-h200": tenants_of_an_h200, "steps-h100": steps,
            "steps-more-h100": steps_of_others, "steps-h200": steps_of_an_h200,
-           "steps-shared-h200": steps_that_share_an_h200, "steps-replicas-h200": steps_of_replicas}
+           "steps-replicas-h200": steps_of_replicas}
 
 
 def largest_error(results, is_steps):
