@@ -26,8 +26,8 @@ DOCS = ROOT / "docs/benchmarks"
 SCENARIOS = ROOT / "tests/bench/scenarios/steps.json"
 SOURCES = {
     "steps-h100": "[steps-h100](steps-h100.json)", "steps-more-h100": "[steps-more-h100](steps-more-h100.json)",
-    "steps-h200": "[steps-h200](steps-h200.json)",
-    "steps-replicas-h200": "[steps-replicas-h200](steps-replicas-h200.json)", "whole": "[README](README.md#whole-steps)",
+    "steps-h200": "[steps-h200](steps-h200.json)", "steps-replicas-h200": "[steps-replicas-h200](steps-replicas-h200.json)",
+    "whole": "[README](README.md#whole-steps)",
     "29": "[ADR 29](../adr/0029-a-step-is-one-launch.md)", "35": "[ADR 35](../adr/0035-shares-of-the-sms.md)",
 }
 RING_US = 13  # that ring and daemon add to a run (README.md, "Whole steps"): a client's latency has it, a prediction has not
@@ -95,9 +95,8 @@ def measured():
                  for engine, value in zip(("graph", "step"), rates)]
     rows += [Measured(scenario, "h200", "step", "alone_us", alone_us("steps-h200", scenario), "steps-h200")
              for scenario in ("decode-1024-x1", "decode-2048-x1", "decode-gqa1536-x1")]
-    rows += [Measured(scenario, "h200", "step", "per_s", rate(source, scenario), source)
-             for source, scenario in (("steps-h200", "decode-1024-x8"), ("steps-h200", "decode-2048-x8"),
-                                      ("steps-h200", "decode-qwen05b-x8"), ("steps-h200", "decode-4096-x2"))]
+    rows += [Measured(scenario, "h200", "step", "per_s", rate("steps-h200", scenario), "steps-h200")
+             for scenario in ("decode-1024-x8", "decode-2048-x8", "decode-qwen05b-x8", "decode-4096-x2")]
     rows += [Measured(scenario, "h200", "pass", "us", latency_us("steps-replicas-h200", scenario), "steps-replicas-h200")
              for scenario in ("replicas-1024-x8", "replicas-2048-x8")]
     return rows
