@@ -118,6 +118,7 @@ class Follower {
   // be nothing that another reads.
   void Multiply(const StepGemm& gemm) {
     std::vector<float> a(gemm.k);
+    std::vector<uint32_t> made(gemm.n);  // how often, by column of W's product
     for (uint32_t unit = 0; unit < gemm.units(); ++unit) {
       for (uint32_t row = 0; row < gemm.m; ++row) {
         LoadRow(gemm, row, a.data());
@@ -127,11 +128,14 @@ class Follower {
           ASSERT_EQ(first, upper + (apart ? pair : 2 * pair));
           ASSERT_EQ(second, apart ? lower + pair : first + 1);
           ASSERT_TRUE(apart || lower == upper + kStepTile / 2);
+          ASSERT_LT(std::max(first, second), gemm.n);
+          ++made[first], ++made[second];
           Finish(gemm, unit, row, first, second, ValueOf(gemm, a.data(), row, first),
                  ValueOf(gemm, a.data(), row, second));
         }
       }
     }
+    ASSERT_EQ(made, std::vector<uint32_t>(gemm.n, gemm.m));
   }
 
   void LoadRow(const StepGemm& gemm, uint32_t row, float* to) {
