@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/attention_prefill/prefill_tile.h"
+#include "kernels/skinny/skinny_args.h"
 
 // One row for each fatbin that concert_embed_kernels embeds.
 #define CONCERT_IMAGES(X) \
@@ -18,7 +19,8 @@
   X(digest)               \
   X(fallback_gemm)        \
   X(epilogue)             \
-  X(local_collective) X(peer_kernels) X(repack) X(group_kernel) X(row_kernel) X(step_kernel)
+  X(local_collective)     \
+  X(peer_kernels) X(repack) X(group_kernel) X(row_kernel) X(skinny_kernel) X(step_kernel)
 
 #define X(name) extern "C" const unsigned char concert_image_##name[];
 CONCERT_IMAGES(X)
@@ -42,12 +44,14 @@ static_assert(std::tuple_size_v<decltype(kImages)> == KernelImage::kImageCount);
 // Wgmma and registers that change hands exist on compute capability 9.0 and nowhere else, so these
 // have machine code for that alone.
 constexpr std::string_view kGroupKernel = "group_kernel";
+constexpr std::string_view kSkinnyKernel = "skinny_kernel";
 constexpr std::string_view kStepKernel = "step_kernel";
 // Bulk copies exist from there on.
 constexpr std::string_view kPeerKernels = "peer_kernels";
 
 bool RunsOn(std::string_view image, int major, int minor) {
-  if (image == kGroupKernel || image == kStepKernel) return major == 9 && minor == 0;
+  if (image == kGroupKernel || image == kSkinnyKernel || image == kStepKernel)
+    return major == 9 && minor == 0;
   return image != kPeerKernels || major >= 9;
 }
 
@@ -101,6 +105,14 @@ void FindGroupKernels(Finder& finder, KernelTable& table) {
       finder.Find(kGroupKernel, absl::StrCat("concert_group_", kFootprints[i], "_", kDtypes[j]),
                   table.group[i][j]);
     }
+  }
+}
+
+void FindSkinnyKernels(Finder& finder, KernelTable& table) {
+  for (size_t i = 0; i < table.skinny.size(); ++i) {
+    const auto columns = static_cast<uint32_t>(32 * (i + 1));
+    finder.Find(kSkinnyKernel, absl::StrCat("concert_skinny_", columns), table.skinny[i]);
+    finder.AllowShared(table.skinny[i], SkinnySharedBytes(columns));
   }
 }
 
@@ -211,6 +223,7 @@ absl::Status KernelImage::FindAll() {
   finder.Find("binding_copies", "concert_copy_bindings", table_.copy_bindings);
   for (size_t i = 0; i < table_.step.size(); ++i)
     finder.Find(kStepKernel, absl::StrCat("concert_step_", 8 << i), table_.step[i]);
+  FindSkinnyKernels(finder, table_);
   FindAttentionKernels(finder, table_);
   return finder.status();
 }

@@ -44,6 +44,8 @@ struct KernelTable {
   CUfunction digest = nullptr, compare = nullptr;  // kernels/digest
   // kernels/step, for up to 8, 16 and 32 rows; null but on compute capability 9.0.
   std::array<CUfunction, 3> step{};
+  // kernels/skinny, for tiles of 32, 64, 96 and 128 columns; null but on compute capability 9.0.
+  std::array<CUfunction, 4> skinny{};
   // kernels/attention_decode and kernels/attention_prefill, by whether the cache is in e4m3 and by
   // kHeadDims.
   std::array<std::array<CUfunction, kHeadDims.size()>, 2> attention_decode{}, attention_prefill{};
@@ -59,7 +61,7 @@ struct KernelTable {
 // Owns the modules of one context.
 class KernelImage {
  public:
-  static constexpr int kImageCount = 12;
+  static constexpr int kImageCount = 13;
 
   // Loads everything into the current context.
   static absl::StatusOr<KernelImage> Load(const Driver& driver, int gpu);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 
 #include "absl/status/status.h"
 #include "kernels/cuda_api/driver.h"
@@ -28,11 +29,11 @@ absl::Status LaunchKernel(const Driver& driver, int gpu, CUfunction function, un
   return driver.ToStatus(result, "cuLaunchKernel", gpu);
 }
 
-// As LaunchKernel, with an attribute; null: none.
+// As LaunchKernel, with attributes.
 template <typename Args>
-absl::Status LaunchKernelWith(CUlaunchAttribute* attribute, const Driver& driver, int gpu,
-                              CUfunction function, unsigned blocks, int threads, CUstream stream,
-                              const Args& args, size_t shared_bytes = 0) {
+absl::Status LaunchKernelWith(std::span<CUlaunchAttribute> attributes, const Driver& driver,
+                              int gpu, CUfunction function, unsigned blocks, int threads,
+                              CUstream stream, const Args& args, size_t shared_bytes = 0) {
   CUlaunchConfig config = {};
   config.gridDimX = blocks;
   config.gridDimY = config.gridDimZ = 1;
@@ -40,8 +41,8 @@ absl::Status LaunchKernelWith(CUlaunchAttribute* attribute, const Driver& driver
   config.blockDimY = config.blockDimZ = 1;
   config.sharedMemBytes = static_cast<unsigned>(shared_bytes);
   config.hStream = stream;
-  config.attrs = attribute;
-  config.numAttrs = attribute != nullptr ? 1 : 0;
+  config.attrs = attributes.data();
+  config.numAttrs = static_cast<unsigned>(attributes.size());
   void* parameters[] = {const_cast<Args*>(&args)};
   return driver.ToStatus(driver.cuLaunchKernelEx(&config, function, parameters, nullptr),
                          "cuLaunchKernelEx", gpu);
@@ -55,11 +56,11 @@ inline CUlaunchAttribute OverlapsTheOneBefore() {
   return attribute;
 }
 
-// Blocks go in pairs on neighbouring SMs. REQUIRES: an even number of them.
-inline CUlaunchAttribute BlocksInPairs() {
+// So many blocks go together, on neighbouring SMs. REQUIRES: their number is a multiple of it.
+inline CUlaunchAttribute BlocksInClusters(unsigned blocks) {
   CUlaunchAttribute attribute = {};
   attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-  attribute.value.clusterDim.x = 2;
+  attribute.value.clusterDim.x = blocks;
   attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1;
   return attribute;
 }
@@ -69,8 +70,8 @@ inline CUlaunchAttribute BlocksInPairs() {
 template <typename Args>
 absl::Status LaunchPairs(const Driver& driver, int gpu, CUfunction function, unsigned blocks,
                          int threads, CUstream stream, const Args& args, size_t shared_bytes) {
-  CUlaunchAttribute pairs = BlocksInPairs();
-  return LaunchKernelWith(blocks % 2 == 0 ? &pairs : nullptr, driver, gpu, function, blocks,
+  CUlaunchAttribute pairs = BlocksInClusters(2);
+  return LaunchKernelWith({&pairs, blocks % 2 == 0 ? 1u : 0u}, driver, gpu, function, blocks,
                           threads, stream, args, shared_bytes);
 }
 

@@ -293,7 +293,7 @@ absl::Status GroupLauncher::Enqueue(Track& track, const LaunchRequest& launch, b
 
   const auto footprint = static_cast<size_t>(work_list.kind);
   CUlaunchAttribute overlaps = OverlapsTheOneBefore();
-  return LaunchKernelWith(overlap ? &overlaps : nullptr, driver_, gpu_,
+  return LaunchKernelWith({&overlaps, overlap ? 1u : 0u}, driver_, gpu_,
                           kernels_.group[footprint][KernelOf(launch.ops.front()->gemm.dtype)],
                           work_list.grid(), kGroupThreads, track.stream, args_,
                           kGroupFootprints[footprint].shared_bytes());

@@ -44,7 +44,7 @@ absl::Status GroupLauncher::LaunchRows(int index, const LaunchRequest& launch) {
   const bool overlap = inputs_early && InBudget(index, launch, SmsOf(blocks));
   CUlaunchAttribute overlaps = OverlapsTheOneBefore();
   const absl::Status status =
-      LaunchKernelWith(overlap ? &overlaps : nullptr, driver_, gpu_, kernels_.rows, blocks,
+      LaunchKernelWith({&overlaps, overlap ? 1u : 0u}, driver_, gpu_, kernels_.rows, blocks,
                        kRowThreads, track.stream, args);
   if (!status.ok()) return status;
   for (size_t i = 0; i < launch.ops.size(); ++i) stored[i] = args.tasks[i].stored;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/op_table.h"
 #include "kernels/program/binding_copies.h"
+#include "kernels/program/node_launcher.h"
 
 namespace concert::kernels::cuda {
 namespace {
@@ -62,6 +63,7 @@ class Capturer {
         there_(reinterpret_cast<const uint32_t*>(there)),
         graph_(graph),
         nodes_(nodes),
+        launcher_(context, pass.program, pass.owners),
         main_(context.stream),
         workspace_(context.workspace),
         workspace_bytes_(context.workspace_bytes),
@@ -73,6 +75,7 @@ class Capturer {
     for (size_t i = 0, count = 0; i < pass_.program.ops.size(); i += count) {
       const std::vector<const Op*> together = TogetherFrom(i);
       count = together.empty() ? 1 : together.size();
+      if (!launcher_.IsLaunched(i)) continue;
       if (absl::Status status = together.empty() ? Add(i) : AddTogether(together); !status.ok()) {
         const Op& op = pass_.program.ops[i];
         return {status.code(), absl::StrCat("op ", i, " of the pass, ",
@@ -98,19 +101,19 @@ class Capturer {
 
   absl::Status AddTogether(const std::vector<const Op*>& ops) {
     if (absl::Status status = Join(); !status.ok()) return status;
+    launcher_.Interrupt();
     return FindOpKind(ops[0]->kind)->launch_together(context_, ops, there_);
   }
 
   absl::Status Add(size_t index) {
-    const Op& op = pass_.program.ops[index];
     const int8_t owner = pass_.owners[index];
     if (owner == Pass::kAll) {
       if (absl::Status status = Join(); !status.ok()) return status;
-      return FindOpKind(op.kind)->launch(context_, op);
+      return launcher_.Launch(index);
     }
     const auto member = static_cast<size_t>(owner);
     if (absl::Status status = Enter(member); !status.ok()) return status;
-    absl::Status status = FindOpKind(op.kind)->launch(context_, op);
+    absl::Status status = launcher_.Launch(index);
     context_.stream = main_;
     context_.workspace = workspace_, context_.workspace_bytes = workspace_bytes_;
     if (status.ok()) status = NoteNodes(member);
@@ -170,6 +173,7 @@ class Capturer {
   const uint32_t* const there_;
   const CUgraph graph_;
   std::array<std::vector<CUgraphNode>, kMaxPassMembers>& nodes_;
+  NodeLauncher launcher_;
   const CUstream main_;
   const CUdeviceptr workspace_;
   const size_t workspace_bytes_;

@@ -1,19 +1,20 @@
 #include "kernels/program/program_graph.h"
 
 #include "absl/strings/str_cat.h"
-#include "kernels/op_table.h"
 #include "kernels/program/binding_copies.h"
+#include "kernels/program/node_launcher.h"
 
 namespace concert::kernels::cuda {
 namespace {
 
-absl::Status LaunchOps(LaunchContext& context, const Program& program) {
+absl::Status LaunchNodes(LaunchContext& context, const Program& program) {
+  NodeLauncher nodes(context, program);
   for (size_t i = 0; i < program.ops.size(); ++i) {
-    const Op& op = program.ops[i];
-    const absl::Status status = FindOpKind(op.kind)->launch(context, op);
+    if (!nodes.IsLaunched(i)) continue;
+    const absl::Status status = nodes.Launch(i);
     if (status.ok()) continue;
-    return {status.code(),
-            absl::StrCat("op ", i, ", ", concert_op_kind_name(op.kind), ": ", status.message())};
+    return {status.code(), absl::StrCat("op ", i, ", ", concert_op_kind_name(program.ops[i].kind),
+                                        ": ", status.message())};
   }
   return absl::OkStatus();
 }
@@ -27,7 +28,7 @@ absl::StatusOr<std::unique_ptr<ProgramGraph>> ProgramGraph::Capture(LaunchContex
   // Relaxed: what other threads do meanwhile is no part of it and stays allowed.
   CONCERT_RETURN_IF_DRIVER_ERROR(driver, context.gpu, cuStreamBeginCapture, context.stream,
                                  CU_STREAM_CAPTURE_MODE_RELAXED);
-  const absl::Status launched = LaunchOps(context, program);
+  const absl::Status launched = LaunchNodes(context, program);
   CUgraph graph = nullptr;
   const CUresult ended = driver.cuStreamEndCapture(context.stream, &graph);
   CUresult instantiated = CUDA_ERROR_INVALID_VALUE;

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "kernels/program/graph_nodes.h"
+
 namespace concert::kernels {
 namespace {
 
@@ -32,18 +34,20 @@ void AddCopies(const Program& program, bool out, std::vector<Work>& kernels) {
 std::vector<Work> KernelsOf(const Program& program) {
   std::vector<Work> kernels;
   AddCopies(program, /*out=*/false, kernels);
-  for (const Op& op : program.ops) kernels.push_back(op.work);
+  for (const GraphNode& node : GraphNodesOf(program)) {
+    if (node.IsLaunched()) kernels.push_back(node.op.work);
+  }
   AddCopies(program, /*out=*/true, kernels);
   return kernels;
 }
 
 // What so many members have each by itself is done side by side, mostly in one launch.
-std::vector<Work> KernelsOf(const Pass& pass, uint32_t members) {
+std::vector<Work> KernelsOf(const Pass& pass, std::span<const GraphNode> nodes, uint32_t members) {
   std::vector<Work> kernels;
   AddCopies(pass.program, /*out=*/false, kernels);
-  for (size_t i = 0; i < pass.program.ops.size(); ++i) {
-    if (pass.owners[i] != Pass::kAll && pass.owners[i] != 0) continue;
-    Work work = pass.program.ops[i].work;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (!nodes[i].IsLaunched() || pass.owners[i] > 0) continue;
+    Work work = nodes[i].op.work;
     if (pass.owners[i] == 0) {
       work.m *= members;
       work.flops *= members;
@@ -92,16 +96,24 @@ EngineTimes StepTimes(const DeviceModel& device, const Program& program) {
 }
 
 EngineTimes GraphTimes(const DeviceModel& device, const Program& program) {
-  const std::vector<Work> kernels = KernelsOf(program);
   EngineTimes times{.engine = ProgramEngine::kGraph};
-  const size_t copies_in = program.bindings.empty() ? 0 : 1;
-  for (size_t i = 0; i < kernels.size(); ++i) {
-    const size_t op = i - copies_in;  // of the copies: none
-    AddPart(op < program.ops.size() ? concert_op_kind_name(program.ops[op].kind) : "bindings",
-            policies::GraphCost(device, {&kernels[i], 1}).us, times);
+  const auto add = [&](std::string_view what, const Work& kernel) {
+    AddPart(what, policies::GraphCost(device, {&kernel, 1}).us, times);
+  };
+  const auto add_copies = [&](bool out) {
+    std::vector<Work> copies;
+    AddCopies(program, out, copies);
+    for (const Work& kernel : copies) add("bindings", kernel);
+  };
+  add_copies(/*out=*/false);
+  for (const GraphNode& node : GraphNodesOf(program)) {
+    if (node.IsLaunched()) add(DescribeNode(program, node), node.op.work);
   }
+  add_copies(/*out=*/true);
   return times;
 }
+
+std::vector<GraphNode> NodesOf(const Pass& pass) { return GraphNodesOf(pass.program, pass.owners); }
 
 }  // namespace
 
@@ -112,7 +124,7 @@ RunCost GraphCostOf(const DeviceModel& device, const Program& program,
 
 RunCost GraphCostOf(const DeviceModel& device, const Pass& pass, uint32_t members,
                     const policies::ProgramCostConstants& costs) {
-  return policies::GraphCost(device, KernelsOf(pass, members), costs);
+  return policies::GraphCost(device, KernelsOf(pass, NodesOf(pass), members), costs);
 }
 
 std::vector<EngineTimes> TimesOf(const DeviceModel& device, const Program& program) {
@@ -128,8 +140,10 @@ void SetRunTime(const DeviceModel& device, Program& program) {
 }
 
 void SetRunTimes(const DeviceModel& device, Pass& pass) {
-  for (uint32_t members = 1; members <= pass.member_count; ++members)
-    pass.run_costs[members - 1] = GraphCostOf(device, pass, members);
+  const std::vector<GraphNode> nodes = NodesOf(pass);
+  for (uint32_t members = 1; members <= pass.member_count; ++members) {
+    pass.run_costs[members - 1] = policies::GraphCost(device, KernelsOf(pass, nodes, members));
+  }
 }
 
 }  // namespace concert::kernels

@@ -16,6 +16,33 @@ bool Overlap(const StridedRange& a, const StridedRange& b) {
   return Meet(a, b, pieces_left) || pieces_left <= 0;
 }
 
+StepGemm StepGemmOf(const GemmArgs& gemm) {
+  StepGemm step = {};
+  step.m = gemm.m, step.n = gemm.n, step.k = gemm.k;
+  step.lda = static_cast<uint32_t>(gemm.lda);
+  step.ldc = static_cast<uint32_t>(gemm.ldc);
+  step.ldd = static_cast<uint32_t>(gemm.ldd);
+  step.ldw = gemm.ldw;
+  step.a = gemm.a, step.w = gemm.w, step.c = gemm.c, step.d = gemm.d, step.bias = gemm.bias;
+  step.k_inverse = 1.0f / static_cast<float>(gemm.k);
+  step.alpha = gemm.alpha, step.beta = gemm.beta;
+  step.activation = gemm.activation;
+  if (gemm.gated)
+    step.epilogue = gemm.interleaved ? StepEpilogue::kGatedNeighbours : StepEpilogue::kGated;
+  step.stores_d = true;
+  return step;
+}
+
+std::vector<Touch> TouchesOf(const Op& op) {
+  std::vector<Touch> touches;
+  const Accesses accesses = AccessesOf(op);
+  for (const Access& access : accesses.list()) {
+    touches.push_back({access.memory, access.buffer, access.field,
+                       access.mode != AccessMode::kWrite, access.writes()});
+  }
+  return touches;
+}
+
 bool Draft::Reads(const StridedRange& memory) const {
   return std::any_of(touches.begin(), touches.end(),
                      [&](const Touch& t) { return t.reads && Overlap(t.memory, memory); });

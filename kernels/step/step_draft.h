@@ -26,6 +26,12 @@ StridedRange MatrixAt(Address begin, uint64_t rows, uint64_t columns, uint64_t s
 // Whether a byte is in both, to the byte unless finding out takes long: then it says yes.
 bool Overlap(const StridedRange& a, const StridedRange& b);
 
+// What an op reads and writes, by its operands.
+std::vector<Touch> TouchesOf(const Op& op);
+
+// A GEMM without anything folded into it. REQUIRES: its strides fit 32 bits.
+StepGemm StepGemmOf(const GemmArgs& gemm);
+
 struct Draft {
   PlannedStage stage;
   std::vector<Touch> touches;
@@ -87,9 +93,10 @@ void ExchangeHeads(StepDraft& drafts, ExchangeSpace& space);
 // The touch of a draft that is its op's `field`.
 std::vector<Touch>::iterator TouchOf(Draft& draft, concert_field field);
 
-// Makes norms, residual adds, gates, and rotary embeddings with the append of k and v, part of the
-// GEMMs beside them (kernels/step/step_fold.cc).
-void Fold(StepDraft& draft);
+// Makes residual adds, norms and gates part of the GEMMs beside them (kernels/step/step_fold.cc).
+void FoldIntoGemms(StepDraft& drafts);
+// The same, and rotary embeddings with the append of k and v, and copies of what GEMMs read.
+void Fold(StepDraft& drafts);
 
 }  // namespace concert::kernels
 

@@ -256,21 +256,26 @@ void FoldCopy(StepDraft& drafts, Draft& draft) {
   draft.gone = true;
 }
 
+void EachGemm(StepDraft& drafts, void (*fold)(StepDraft&, Draft&)) {
+  for (Draft& draft : drafts.drafts()) {
+    if (draft.stage.kind == StageKind::kGemm && !draft.gone) fold(drafts, draft);
+  }
+}
+
 }  // namespace
 
-void Fold(StepDraft& drafts) {
-  const auto each_gemm = [&](void (*fold)(StepDraft&, Draft&)) {
-    for (Draft& draft : drafts.drafts()) {
-      if (draft.stage.kind == StageKind::kGemm && !draft.gone) fold(drafts, draft);
-    }
-  };
-  each_gemm(FoldResidual);
+void FoldIntoGemms(StepDraft& drafts) {
+  EachGemm(drafts, FoldResidual);
   // Before gates: their results may take the memory of a norm's, which is then free.
   for (Draft& draft : drafts.drafts()) {
     if (draft.stage.op.kind == CONCERT_OP_RMS_NORM) FoldNorm(drafts, draft);
   }
-  each_gemm(FoldGate);
-  each_gemm(FoldRope);
+  EachGemm(drafts, FoldGate);
+}
+
+void Fold(StepDraft& drafts) {
+  FoldIntoGemms(drafts);
+  EachGemm(drafts, FoldRope);
   // Behind norms, which have read the copy till now.
   for (Draft& draft : drafts.drafts()) {
     if (draft.stage.op.kind == CONCERT_OP_COPY) FoldCopy(drafts, draft);

@@ -12,6 +12,7 @@
 
 #include "kernels/gemm/gemm_op.h"
 #include "kernels/group/group_operand.h"
+#include "kernels/skinny/skinny_gemm.h"
 #include "tests/gpu/gpu_fixture.h"
 
 namespace concert::test {
@@ -40,6 +41,7 @@ struct GemmCase {
   bool residual = false;                    // C is added behind the activation, where there is one
   bool row_scales = false;                  // A has one per row, if its dtype is not fp8
   bool gated = false, interleaved = false;  // D is half as wide; for activations that gate
+  bool has_gain = false;  // A's rows are RMS-normalised first, which only skinny() says
   float alpha = 0.75f;
   int sm_budget = 0;
   // fp8 only.
@@ -99,6 +101,11 @@ class GemmRun {
   }
 
   const Op& op() const { return op_; }
+  // REQUIRES: bf16.
+  kernels::SkinnyGemm skinny() const {
+    if (!shape_.has_gain) return {op_.gemm, 0, 0};
+    return {op_.gemm, AddressAt(layout_.gain), kEpsilon};
+  }
   // Makes D what it was before the first launch, so that the same op can be checked again.
   void Poison() {
     memory_.bytes() = before_;
@@ -154,9 +161,10 @@ class GemmRun {
  private:
   // Where the operands begin in memory_, bytes. What lies between them is poison.
   struct Layout {
-    uint64_t a, w, c, d, bias, a_scales, w_scales, end;
+    uint64_t a, w, c, d, bias, a_scales, w_scales, gain, end;
   };
   static constexpr uint64_t kApart = 256;
+  static constexpr float kEpsilon = 0.125f;  // of norms; large enough to be seen
 
   Layout Place(Dtype dtype) const {
     Layout layout;
@@ -174,6 +182,7 @@ class GemmRun {
     place(layout.bias, d_dtype_, 0, shape_.n);
     place(layout.a_scales, Dtype::kFp32, shape_.scales_offset, shape_.m);
     place(layout.w_scales, Dtype::kFp32, shape_.scales_offset, shape_.n);
+    place(layout.gain, dtype, 0, shape_.has_gain ? shape_.k : 0);
     layout.end = end;
     return layout;
   }
@@ -217,6 +226,7 @@ class GemmRun {
     Fill(layout_.bias, d_dtype_, 1, g.n, g.n, random);
     Fill(layout_.a_scales, Dtype::kFp32, 1, g.m, g.m, random);
     Fill(layout_.w_scales, Dtype::kFp32, 1, g.n, g.n, random);
+    if (shape_.has_gain) Fill(layout_.gain, g.dtype, 1, g.k, g.k, random);
     memory_.Upload();
   }
   void Fill(uint64_t begin, Dtype dtype, uint64_t rows, uint64_t columns, uint64_t row_stride,
@@ -241,7 +251,8 @@ class GemmRun {
   void ComputeExpected() {
     const GemmArgs& g = op_.gemm;
     const uint64_t w_batch = shape_.share_w ? 1 : g.batch;
-    const std::vector<double> a = Decode(layout_.a, g.dtype, g.lda * g.m * g.batch);
+    std::vector<double> a = Decode(layout_.a, g.dtype, g.lda * g.m * g.batch);
+    if (shape_.has_gain) Normalise(a);
     const std::vector<double> w = Decode(layout_.w, g.dtype, g.ldw * g.n * w_batch);
     expected_.reserve(uint64_t{g.m} * g.d_columns() * g.batch);
     for (uint32_t member = 0; member < g.batch; ++member) {
@@ -263,6 +274,18 @@ class GemmRun {
                  x.square * up.square);
         }
       }
+    }
+  }
+  // A's rows, as an rms_norm does.
+  void Normalise(std::vector<double>& a) const {
+    const GemmArgs& g = op_.gemm;
+    const std::vector<double> gain = Decode(layout_.gain, g.dtype, g.k);
+    for (uint32_t row = 0; row < g.m; ++row) {
+      double* const x = &a[row * g.lda];
+      double squares = 0;
+      for (uint32_t i = 0; i < g.k; ++i) squares += x[i] * x[i];
+      const double scale = 1 / std::sqrt(squares / g.k + kEpsilon);
+      for (uint32_t i = 0; i < g.k; ++i) x[i] *= scale * gain[i];
     }
   }
   void Expect(double expected, double square) {

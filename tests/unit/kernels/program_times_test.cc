@@ -56,8 +56,9 @@ TEST(ProgramTimesTest, LayersAreAlikeAndPartsMakeTheWhole) {
               ElementsAre("3 gemm <- rms_norm, rope_append", "3 attention_decode", "3 gemm",
                           "3 gemm <- rms_norm, gated_activation", "3 gemm"));
   EXPECT_EQ(engines[1].engine, ProgramEngine::kGraph);
-  EXPECT_EQ(TextsOf(engines[1])[0], "2 bindings");
-  EXPECT_EQ(engines[1].parts[1].what, "rms_norm");
+  EXPECT_THAT(TextsOf(engines[1]),
+              ElementsAre("2 bindings", "3 gemm <- rms_norm", "3 rope_append", "3 attention_decode",
+                          "3 gemm", "3 gemm <- rms_norm, gated_activation", "3 gemm"));
   for (const EngineTimes& engine : engines)
     EXPECT_NEAR(SumOf(engine), engine.predicted_us, 1e-6 * engine.predicted_us);
 }
@@ -69,7 +70,7 @@ TEST(ProgramTimesTest, WhatNoStepKernelRunsIsAGraph) {
   const std::vector<EngineTimes> engines = TimesOf(kDevice, *program);
   ASSERT_EQ(engines.size(), 1u);
   EXPECT_EQ(engines[0].engine, ProgramEngine::kGraph);
-  EXPECT_GT(engines[0].predicted_us, 9 * kDevice.kernel_floor_us);
+  EXPECT_GT(engines[0].predicted_us, 6 * kDevice.kernel_floor_us);
 }
 
 TEST(ProgramTimesTest, RunsTakeWhatTheirEngineTakes) {

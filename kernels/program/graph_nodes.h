@@ -1,0 +1,41 @@
+// What a program's graph launches: its ops one by one, but for GEMMs of few rows, which take in
+// what stands beside them. Pure.
+#ifndef CONCERT_KERNELS_PROGRAM_GRAPH_NODES_H_
+#define CONCERT_KERNELS_PROGRAM_GRAPH_NODES_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/program/program.h"
+#include "kernels/skinny/skinny_gemm.h"
+
+namespace concert::kernels {
+
+struct GraphNode {
+  enum class Kind : uint8_t {
+    kOp,      // by its kind
+    kSkinny,  // a GEMM by the skinny kernel
+    kNone,    // it is part of a GEMM
+  };
+  Kind kind = Kind::kOp;
+  // As the program has it, but for a norm's residual, which the GEMM ahead of it may add.
+  Op op;
+  SkinnyGemm skinny = {};        // of kSkinny
+  bool weights_ahead = false;    // of kSkinny: nobody in the program writes W or the gain
+  std::vector<uint32_t> folded;  // of kSkinny: ops that became part of it
+
+  bool IsLaunched() const { return kind != Kind::kNone; }
+};
+
+// One for each op. `owners`: as Pass has them, of a pass, since what members have by themselves
+// stays as it is; empty: of a program by itself.
+std::vector<GraphNode> GraphNodesOf(const Program& program, std::span<const int8_t> owners = {});
+
+// "gemm <- rms_norm": an op's kind and what was folded into it.
+std::string DescribeNode(const Program& program, const GraphNode& node);
+
+}  // namespace concert::kernels
+
+#endif  // CONCERT_KERNELS_PROGRAM_GRAPH_NODES_H_

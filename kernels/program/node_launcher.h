@@ -1,0 +1,35 @@
+// Launches what a program's graph is captured of, node by node.
+#ifndef CONCERT_KERNELS_PROGRAM_NODE_LAUNCHER_H_
+#define CONCERT_KERNELS_PROGRAM_NODE_LAUNCHER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/cuda_api/launch_context.h"
+#include "kernels/program/graph_nodes.h"
+
+namespace concert::kernels::cuda {
+
+class NodeLauncher {
+ public:
+  // As GraphNodesOf; where the GPU has no skinny kernel, of ops as they are. Both must outlive it.
+  NodeLauncher(LaunchContext& context, const Program& program, std::span<const int8_t> owners = {});
+
+  bool IsLaunched(size_t op) const { return nodes_[op].IsLaunched(); }
+  // Enqueues it on the context's stream. REQUIRES: IsLaunched(op).
+  absl::Status Launch(size_t op);
+  // What is launched next does not follow the last launch alone.
+  void Interrupt() { releases_next_ = false; }
+
+ private:
+  LaunchContext& context_;
+  std::vector<GraphNode> nodes_;
+  bool releases_next_ = false;  // the last launch lets the next one begin before it has ended
+};
+
+}  // namespace concert::kernels::cuda
+
+#endif  // CONCERT_KERNELS_PROGRAM_NODE_LAUNCHER_H_

@@ -1,0 +1,30 @@
+// Argument of the skinny kernel, shared by host and device code. Passed by value.
+#ifndef CONCERT_KERNELS_SKINNY_SKINNY_ARGS_H_
+#define CONCERT_KERNELS_SKINNY_SKINNY_ARGS_H_
+
+#include <cuda.h>
+
+#include "kernels/skinny/skinny_gemm.h"
+
+namespace concert::kernels::cuda {
+
+struct SkinnyArgs {
+  CUtensorMap a;  // boxes of kMaxSkinnyRows rows and kSkinnyStep columns
+  CUtensorMap w;  // boxes of half a tile's columns, which are rows of W, and kSkinnyStep
+  SkinnyGemm skinny;
+  uint32_t parts;  // as SkinnyTiling
+  bool wide;       // C, D and bias can be moved four elements at a time
+};
+
+// A warpgroup multiplies, one thread of another loads; all make D of the sums.
+inline constexpr int kSkinnyMultipliers = 128;
+inline constexpr int kSkinnyThreads = 2 * kSkinnyMultipliers;
+
+// Dynamic: the ring, then each stage's gain and two barriers, then a sum of squares for each row.
+constexpr uint32_t SkinnySharedBytes(uint32_t columns) {
+  return kSkinnyRingBytes + SkinnyStages(columns) * (kSkinnyStep * 2 + 16) + kMaxSkinnyRows * 4;
+}
+
+}  // namespace concert::kernels::cuda
+
+#endif  // CONCERT_KERNELS_SKINNY_SKINNY_ARGS_H_

@@ -1,0 +1,53 @@
+// GEMMs of few rows, which the memory's pace at W binds: what the skinny kernel computes, of what,
+// and how its blocks share it. Shared by host and device code, but for SkinnyObjection.
+#ifndef CONCERT_KERNELS_SKINNY_SKINNY_GEMM_H_
+#define CONCERT_KERNELS_SKINNY_SKINNY_GEMM_H_
+
+#include <cstdint>
+#include <string_view>
+
+#include "kernels/gemm/gemm_args.h"
+#include "kernels/indices.h"
+
+namespace concert::kernels {
+
+// D = epilogue(alpha * norm(A) * W^T + ...): a GEMM in bf16 with what was folded into it.
+struct SkinnyGemm {
+  GemmArgs gemm;  // with residual, gate and bias, as concert_gemm_body has them
+  Address gain;   // not 0: A's rows are RMS-normalised and multiplied by it first
+  float epsilon;  // of the norm
+};
+
+// Rows of A at most: those of one wgmma.
+inline constexpr uint32_t kMaxSkinnyRows = 64;
+// K comes in steps of so many elements: 128 bytes, as many as a tensor copy mixes up.
+inline constexpr uint32_t kSkinnyStep = 64;
+
+// Why the skinny kernel cannot multiply it; empty: it can.
+std::string_view SkinnyObjection(const GemmArgs& gemm);
+
+// A cluster of `parts` blocks makes `columns` columns of the product, each block a part of K.
+struct SkinnyTiling {
+  uint32_t columns;  // 32, 64, 96 or 128
+  uint32_t parts;    // 1 to kMaxSkinnyParts
+
+  CONCERT_ON_BOTH_SIDES uint32_t TilesOf(uint32_t n) const { return (n + columns - 1) / columns; }
+};
+inline constexpr uint32_t kMaxSkinnyParts = 8;  // a cluster of more is not portable
+
+// What is expected to be fastest on so many SMs. REQUIRES: k is a multiple of kSkinnyStep.
+SkinnyTiling TilingOf(uint32_t n, uint32_t k, int sm_count);
+
+// Two blocks share an SM, so that the next launch's can load their weights while one computes.
+inline constexpr uint32_t kSkinnyRingBytes = 100 * 1024;
+// Of W and of A, one step of K, and of the norm's gain.
+CONCERT_ON_BOTH_SIDES constexpr uint32_t SkinnyStageBytes(uint32_t columns) {
+  return (columns + kMaxSkinnyRows) * kSkinnyStep * 2;
+}
+CONCERT_ON_BOTH_SIDES constexpr uint32_t SkinnyStages(uint32_t columns) {
+  return kSkinnyRingBytes / SkinnyStageBytes(columns);
+}
+
+}  // namespace concert::kernels
+
+#endif  // CONCERT_KERNELS_SKINNY_SKINNY_GEMM_H_

@@ -1,0 +1,383 @@
+// A GEMM of up to 64 rows. A cluster of blocks makes a tile of D's columns, each block a part of K:
+// so all SMs have their share of W, which comes from memory once, and none reads all of A. Blocks
+// leave their sums in shared memory, and each adds up those of some rows (in a fixed order: results
+// have the same bits each time).
+//
+// W, which nobody writes meanwhile, is on its way before the launch ahead has ended.
+#include <cuda_bf16.h>
+
+#include "kernels/activation.cuh"
+#include "kernels/cuda_api/element.cuh"
+#include "kernels/group/async.cuh"
+#include "kernels/group/wgmma.cuh"
+#include "kernels/skinny/skinny_args.h"
+
+namespace concert::kernels::cuda {
+namespace {
+
+constexpr int kRowBytes = kSkinnyStep * 2;  // of a tile in shared memory
+constexpr int kABytes = static_cast<int>(kMaxSkinnyRows) * kRowBytes;
+constexpr int kMultipliersBarrier = 1;  // named; 0 is __syncthreads'
+
+__device__ __forceinline__ float4 LoadOfBlock(uint32_t shared, int rank) {
+  float4 value;
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+               : "r"(InBlock(shared, rank)));
+  return value;
+}
+__device__ __forceinline__ float LoadFloatOfBlock(uint32_t shared, int rank) {
+  float value;
+  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(InBlock(shared, rank)));
+  return value;
+}
+
+__device__ __forceinline__ void PrefetchMap(const CUtensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+template <typename T>
+__device__ T* At(Address address) {
+  return reinterpret_cast<T*>(address);
+}
+
+// kColumns: of the product, by a cluster.
+template <int kColumns>
+class SkinnyBlock {
+ public:
+  static constexpr int kStages = static_cast<int>(SkinnyStages(kColumns));
+  static constexpr int kWBytes = kColumns * kRowBytes;
+  static constexpr int kStageBytes = kWBytes + kABytes;
+  // Between rows of sums, so that eight rows lie in different banks.
+  static constexpr int kSumsStride = kColumns + 8;
+  static_assert(kMaxSkinnyRows * kSumsStride * sizeof(float) <= kSkinnyRingBytes);
+
+  __device__ explicit SkinnyBlock(const SkinnyArgs& args)
+      : args_(args), gemm_(args.skinny.gemm), parts_(static_cast<int>(args.parts)) {
+    extern __shared__ __align__(1024) uint8_t shared[];
+    ring_ = SharedAddress(shared);
+    rank_ = parts_ > 1 ? ClusterRank() : 0;
+    tile_ = blockIdx.x / args.parts;
+    const int steps = static_cast<int>(gemm_.k / kSkinnyStep);
+    first_step_ = steps * rank_ / parts_;
+    steps_ = steps * (rank_ + 1) / parts_ - first_step_;
+  }
+
+  __device__ void Run() {
+    if (threadIdx.x == 0) {
+      for (int i = 0; i < kStages; ++i) {
+        InitBarrier(Full(i), 1);
+        InitBarrier(Empty(i), kSkinnyMultipliers / 32);
+      }
+      PublishBarriers();
+    }
+    __syncthreads();
+    if (threadIdx.x < kSkinnyMultipliers) {
+      Multiply();
+    } else if (threadIdx.x < kSkinnyMultipliers + 32) {
+      if (Elect().is_leader) Load();
+      __syncwarp();
+    }
+    SyncBlocks();
+    WaitForPreviousLaunch();  // for C, and for who reads what D takes the place of
+    if (args_.wide) {
+      gemm_.gated ? Finish<true, true>() : Finish<false, true>();
+    } else {
+      gemm_.gated ? Finish<true, false>() : Finish<false, false>();
+    }
+    if (parts_ > 1) WaitForReaders();
+  }
+
+ private:
+  // Shared memory: the ring, which sums take the place of; gains; barriers; sums of squares.
+  __device__ uint32_t StageAt(int stage) const { return ring_ + stage * kStageBytes; }
+  __device__ uint32_t GainsAt(int stage) const {
+    return ring_ + kSkinnyRingBytes + stage * kRowBytes;
+  }
+  __device__ uint32_t Full(int stage) const { return GainsAt(kStages) + 16 * stage; }
+  __device__ uint32_t Empty(int stage) const { return Full(stage) + 8; }
+  __device__ uint32_t SquaresAt(int row) const { return Full(kStages) + 4 * row; }
+
+  __device__ bool HasNorm() const { return args_.skinny.gain != 0; }
+
+  // --- Who loads ---
+
+  __device__ void Load() {
+    const int ahead = min(steps_, kStages);
+    for (int i = 0; i < ahead; ++i) LoadW(i);
+    PrefetchMap(&args_.a);
+    WaitForPreviousLaunch();
+    for (int i = 0; i < ahead; ++i) LoadA(i);
+    for (int i = ahead; i < steps_; ++i) {
+      WaitParity(Empty(i % kStages), (i / kStages - 1) & 1);
+      LoadW(i);
+      LoadA(i);
+    }
+  }
+  // W's, and all that is asked of the stage's barrier.
+  __device__ void LoadW(int i) {
+    const int stage = i % kStages;
+    const uint32_t full = Full(stage), to = StageAt(stage);
+    const int k = (first_step_ + i) * static_cast<int>(kSkinnyStep);
+    ArriveExpecting(full, kStageBytes + (HasNorm() ? kRowBytes : 0));
+    constexpr int kHalf = kColumns / 2;
+    const bool apart = gemm_.gated && !gemm_.interleaved;
+    const int first = tile_ * (apart ? kHalf : kColumns);
+    LoadTile(to, &args_.w, full, k, first);
+    LoadTile(to + kWBytes / 2, &args_.w, full, k,
+             first + (apart ? static_cast<int>(gemm_.n / 2) : kHalf));
+    if (HasNorm()) LoadBytes(GainsAt(stage), args_.skinny.gain + k * 2, kRowBytes, full);
+  }
+  __device__ void LoadA(int i) {
+    const int stage = i % kStages;
+    LoadTile(StageAt(stage) + kWBytes, &args_.a, Full(stage),
+             (first_step_ + i) * static_cast<int>(kSkinnyStep), 0);
+  }
+
+  // --- Who multiplies ---
+
+  __device__ void Multiply() {
+    float sums[kColumns / 2];
+    float squares = 0;
+    for (int i = 0; i < steps_; ++i) {
+      const int stage = i % kStages;
+      WaitParity(Full(stage), (i / kStages) & 1);
+      if (HasNorm()) {
+        ApplyGain(stage, squares);
+        // The tensor cores read what threads have written.
+        PublishShared();
+        NamedSync(kMultipliersBarrier, kSkinnyMultipliers);
+      }
+      const uint64_t w = OperandDescriptor(StageAt(stage));
+      const uint64_t a = OperandDescriptor(StageAt(stage) + kWBytes);
+      WgmmaFence();
+#pragma unroll
+      for (int j = 0; j < kRowBytes / 32; ++j)
+        Wgmma<Bf16, kColumns>::Run(sums, a + 2 * j, w + 2 * j, i + j > 0);
+      WgmmaCommit();
+      if (i == 0) continue;
+      WgmmaWait<1>();
+      if (threadIdx.x % 32 == 0) Arrive(Empty((i - 1) % kStages));
+    }
+    WgmmaWait<0>();
+    // Nobody's tensor cores read what sums take the place of.
+    NamedSync(kMultipliersBarrier, kSkinnyMultipliers);
+    // Not before: the weights of the next launch would be in the way of this one's A and sums
+    // (3072x1024, 96 blocks, one H200: 5.4 instead of 4.2 us).
+    ReleaseNextLaunch();
+    LeaveSums(sums, squares);
+  }
+
+  // Multiplies a stage's A by the gain, and adds up the squares of what it was. A thread has half a
+  // row, so that two add up a row; 16 bytes of eight threads lie in different banks.
+  __device__ void ApplyGain(int stage, float& squares) {
+    const int row = static_cast<int>(threadIdx.x) / 2, half = static_cast<int>(threadIdx.x) % 2;
+    const uint32_t a = StageAt(stage) + kWBytes + row * kRowBytes;
+#pragma unroll
+    for (int j = 0; j < kRowBytes / 32; ++j) {
+      const int unit = half * (kRowBytes / 32) + j;
+      const uint32_t at = a + ((unit ^ (row & 7)) * 16);
+      uint4 x = LoadShared(at);
+      const uint4 gain = LoadShared(GainsAt(stage) + unit * 16);
+      Scale(x.x, gain.x, squares);
+      Scale(x.y, gain.y, squares);
+      Scale(x.z, gain.z, squares);
+      Scale(x.w, gain.w, squares);
+      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(x.x), "r"(x.y),
+                   "r"(x.z), "r"(x.w)
+                   : "memory");
+    }
+  }
+  __device__ static uint4 LoadShared(uint32_t at) {
+    uint4 value;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+                 : "r"(at)
+                 : "memory");
+    return value;
+  }
+  // Two elements.
+  __device__ static void Scale(uint32_t& x, uint32_t gain, float& squares) {
+    const float2 values = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(x));
+    squares = fmaf(values.x, values.x, squares);
+    squares = fmaf(values.y, values.y, squares);
+    auto& pair = reinterpret_cast<__nv_bfloat162&>(x);
+    pair = __hmul2(pair, reinterpret_cast<const __nv_bfloat162&>(gain));
+  }
+
+  // A thread of the warpgroup has two rows of each eight columns, two neighbours of each (PTX ISA,
+  // "wgmma", the accumulator's fragment).
+  __device__ void LeaveSums(const float (&sums)[kColumns / 2], float squares) {
+    const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
+    const int row = thread / 32 * 16 + lane / 4, column = lane % 4 * 2;
+#pragma unroll
+    for (int j = 0; j < kColumns / 8; ++j) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(SumsAt(row + 8 * h, 8 * j + column)),
+                     "f"(sums[4 * j + 2 * h]), "f"(sums[4 * j + 2 * h + 1])
+                     : "memory");
+      }
+    }
+    squares += __shfl_xor_sync(~0u, squares, 1);
+    if (thread % 2 == 0)
+      asm volatile("st.shared.f32 [%0], %1;" ::"r"(SquaresAt(thread / 2)), "f"(squares) : "memory");
+  }
+  __device__ uint32_t SumsAt(int row, int column) const {
+    return ring_ + (row * kSumsStride + column) * static_cast<int>(sizeof(float));
+  }
+
+  __device__ void SyncBlocks() {
+    if (parts_ > 1) {
+      SyncCluster();
+    } else {
+      __syncthreads();
+    }
+  }
+
+  // Until all blocks of the cluster are here, and so have read this one's sums. Nobody reads what
+  // they wrote meanwhile, so that there is nothing to release: to wait until D is in the L2 cache
+  // took 0.4 us.
+  __device__ static void WaitForReaders() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+  }
+
+  // --- What becomes of sums ---
+
+  // Rows rank_, rank_ + parts_ and so on, four neighbouring columns of D a thread and time. All
+  // threads take part: with one warp for each of the SM's four parts it took twice as long.
+  template <bool kGated, bool kWide>
+  __device__ void Finish() {
+    constexpr int kOutputs = kGated ? kColumns / 2 : kColumns, kPacks = kOutputs / 4;
+    const int rows = (static_cast<int>(gemm_.m) - rank_ + parts_ - 1) / parts_;
+    for (int i = static_cast<int>(threadIdx.x); i < rows * kPacks; i += kSkinnyThreads) {
+      const int row = rank_ + i / kPacks * parts_, at = i % kPacks * 4;
+      const int column = tile_ * kOutputs + at;
+      if (column >= Columns<kGated>()) continue;
+      if constexpr (kGated) {
+        StorePack<kWide>(Gated<kWide>(row, at, column), row, column);
+      } else {
+        StorePack<kWide>(Plain<kWide>(row, at, column), row, column);
+      }
+    }
+  }
+  // Of D.
+  template <bool kGated>
+  __device__ int Columns() const {
+    return static_cast<int>(kGated ? gemm_.n / 2 : gemm_.n);
+  }
+
+  // D's columns from `column` on, which the tile has from `at` on. The order of what is added and
+  // multiplied is concert_gemm_body's.
+  template <bool kWide>
+  __device__ float4 Plain(int row, int at, int column) const {
+    float4 x = Sum(row, at, FactorOf(row));
+    const bool adds_c = gemm_.beta != 0.0f;
+    float4 c = make_float4(0, 0, 0, 0);
+    if (adds_c) c = LoadPack<kWide>(gemm_.c, row * gemm_.ldc, column);
+    if (adds_c && !gemm_.residual) x = AddScaled(x, c, gemm_.beta);
+    x = Activated(AddBias<kWide>(x, column));
+    return adds_c && gemm_.residual ? AddScaled(x, c, gemm_.beta) : x;
+  }
+  template <bool kWide>
+  __device__ float4 Gated(int row, int at, int column) const {
+    const float factor = FactorOf(row);
+    const bool by_turns = gemm_.interleaved;
+    float4 gate = Sum(row, by_turns ? 2 * at : at, factor);
+    float4 up = Sum(row, by_turns ? 2 * at + 4 : kColumns / 2 + at, factor);
+    const int half = static_cast<int>(gemm_.n / 2);
+    gate = AddBias<kWide>(gate, by_turns ? 2 * column : column);
+    up = AddBias<kWide>(up, by_turns ? 2 * column + 4 : half + column);
+    if (by_turns) {
+      const float4 first = gate, second = up;
+      gate = make_float4(first.x, first.z, second.x, second.z);
+      up = make_float4(first.y, first.w, second.y, second.w);
+    }
+    gate = Activated(gate);
+    return make_float4(gate.x * up.x, gate.y * up.y, gate.z * up.z, gate.w * up.w);
+  }
+
+  // Four columns of all parts' sums.
+  __device__ float4 Sum(int row, int at, float factor) const {
+    float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll 4
+    for (int part = 0; part < parts_; ++part) {
+      const float4 one = LoadOfBlock(SumsAt(row, at), part);
+      sum.x += one.x, sum.y += one.y, sum.z += one.z, sum.w += one.w;
+    }
+    return make_float4(sum.x * factor, sum.y * factor, sum.z * factor, sum.w * factor);
+  }
+  __device__ float FactorOf(int row) const {
+    float factor = gemm_.alpha;
+    if (gemm_.a_scales != 0) factor *= At<const float>(gemm_.a_scales)[row];
+    if (!HasNorm()) return factor;
+    float squares = 0;
+#pragma unroll 4
+    for (int part = 0; part < parts_; ++part) squares += LoadFloatOfBlock(SquaresAt(row), part);
+    return factor * rsqrtf(squares / static_cast<float>(gemm_.k) + args_.skinny.epsilon);
+  }
+  __device__ float4 Activated(float4 x) const {
+    const auto activation = static_cast<uint32_t>(gemm_.activation);
+    if (activation == 0) return x;
+    return make_float4(Activate(x.x, activation), Activate(x.y, activation),
+                       Activate(x.z, activation), Activate(x.w, activation));
+  }
+  __device__ static float4 AddScaled(float4 x, float4 c, float beta) {
+    return make_float4(fmaf(beta, c.x, x.x), fmaf(beta, c.y, x.y), fmaf(beta, c.z, x.z),
+                       fmaf(beta, c.w, x.w));
+  }
+  // `column`: of the product.
+  template <bool kWide>
+  __device__ float4 AddBias(float4 x, int column) const {
+    return gemm_.bias == 0 ? x : AddScaled(x, LoadPack<kWide>(gemm_.bias, 0, column), 1);
+  }
+
+  // Four elements of a row that begins `offset` elements behind `begin`, as far as there are some.
+  template <bool kWide>
+  __device__ float4 LoadPack(Address begin, uint64_t offset, int column) const {
+    const auto* const from = At<const __nv_bfloat16>(begin) + offset + column;
+    float x[4] = {};
+    if constexpr (kWide) {
+      const auto pack = *reinterpret_cast<const Pack<__nv_bfloat16, 4>*>(from);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) x[j] = __bfloat162float(pack.values[j]);
+    } else {
+      for (int j = 0; j < 4 && column + j < static_cast<int>(gemm_.n); ++j)
+        x[j] = __bfloat162float(from[j]);
+    }
+    return make_float4(x[0], x[1], x[2], x[3]);
+  }
+  template <bool kWide>
+  __device__ void StorePack(float4 x, int row, int column) const {
+    auto* const to = At<__nv_bfloat16>(gemm_.d) + row * gemm_.ldd + column;
+    const Pack<__nv_bfloat16, 4> pack = {__float2bfloat16(x.x), __float2bfloat16(x.y),
+                                         __float2bfloat16(x.z), __float2bfloat16(x.w)};
+    if constexpr (kWide) {
+      *reinterpret_cast<Pack<__nv_bfloat16, 4>*>(to) = pack;
+    } else {
+      const int columns = gemm_.gated ? Columns<true>() : Columns<false>();
+      for (int j = 0; j < 4 && column + j < columns; ++j) to[j] = pack.values[j];
+    }
+  }
+
+  const SkinnyArgs& args_;
+  const GemmArgs& gemm_;
+  const int parts_;
+  uint32_t ring_;
+  int rank_, tile_, first_step_, steps_;
+};
+
+}  // namespace
+
+#define CONCERT_SKINNY(columns)                                           \
+  extern "C" __global__ void __launch_bounds__(kSkinnyThreads, 2)         \
+      concert_skinny_##columns(const __grid_constant__ SkinnyArgs args) { \
+    SkinnyBlock<columns>(args).Run();                                     \
+  }
+CONCERT_SKINNY(32)
+CONCERT_SKINNY(64)
+CONCERT_SKINNY(96)
+CONCERT_SKINNY(128)
+
+}  // namespace concert::kernels::cuda
