@@ -1,5 +1,6 @@
 // The launches of attention_decode: chunks of rows, and where rows have several of them, their sum.
 #include "kernels/attention_decode/attention_block.cuh"
+#include "kernels/attention_decode/ring_attention.cuh"
 
 namespace concert::kernels::cuda {
 namespace {
@@ -43,14 +44,22 @@ __device__ AttentionPartials PartialsOf(const AttentionKernelArgs& args, uint64_
 
 template <int kDim, typename Cached>
 __device__ void Attend(const AttentionKernelArgs& args) {
-  __shared__ WarpResults<kDim, MostAttentionWarps(kDim)> results;
+  extern __shared__ __align__(128) char shared[];
+  auto& results = *reinterpret_cast<WarpResults<kDim, MostAttentionWarps(kDim)>*>(shared);
   const uint32_t items = args.op_count * args.op_items;
   for (uint32_t item = blockIdx.x; item < items; item += gridDim.x) {
     const uint32_t index = item / args.op_items;
     if (!IsThere(args, index)) continue;
     const AttentionDecodeArgs op = OpAt(args, index);
     const AttentionChunk chunk = ChunkOf(args, op, item - index * args.op_items);
-    AttendChunk<Cached>(op, chunk, results);
+    if constexpr (AttendsByRing(kDim, sizeof(Cached))) {
+      RingAttention<kDim> attention(op, chunk, shared);
+      attention.Attend();
+      __syncthreads();  // results take the rings' place
+      attention.Keep(results);
+    } else {
+      AttendChunk<Cached>(op, chunk, results);
+    }
     __syncthreads();
     FinishChunk<Cached>(op, chunk, PartialsOf<kDim>(args, index), results);
     __syncthreads();  // results have been read before the next item's come

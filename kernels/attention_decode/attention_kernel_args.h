@@ -2,6 +2,7 @@
 #ifndef CONCERT_KERNELS_ATTENTION_DECODE_ATTENTION_KERNEL_ARGS_H_
 #define CONCERT_KERNELS_ATTENTION_DECODE_ATTENTION_KERNEL_ARGS_H_
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/attention_decode/attention_decode_args.h"
@@ -10,12 +11,28 @@ namespace concert::kernels::cuda {
 
 // Warps of a block: what waits for its first tokens, or has its last behind it, is hidden by other
 // blocks of the SM, so there should be several. Passes of eight rows by eight, one H100, 512 tokens
-// of 16 heads of 64, and 1,024 of 2 of 128: 53 and 35 us, with six warps and two blocks 57 and 43.
+// of 16 heads of 64, and 1,024 of 2 of 128: 53 and 35 us, with six warps and two blocks 57 and 43
+// (without rings).
 inline constexpr int kAttentionWarps = 4;
 // Where each block has an SM to itself: 16 heads of 64 by 8 rows take 11.8 us instead of 13.9.
 // Warps' results of heads of 256 fill a block's static shared memory, of which there are 48 KB.
 CONCERT_ON_BOTH_SIDES constexpr int MostAttentionWarps(uint32_t head_dim) {
   return head_dim > 128 ? kAttentionWarps : 2 * kAttentionWarps;
+}
+// Whether keys and values come through shared memory (ring_attention.cuh), and of each warp's ring
+// the slots and their bytes: as many as let two blocks be on an SM.
+CONCERT_ON_BOTH_SIDES constexpr bool AttendsByRing(uint32_t head_dim, uint32_t element_bytes) {
+  return head_dim <= 128 && element_bytes == 2;
+}
+inline constexpr int kAttentionSlots = 3;
+inline constexpr uint32_t kAttentionSlotBytes = 8192;
+// Dynamic shared memory of a block: rings, and in their place the warps' results.
+constexpr uint32_t AttentionSharedBytes(uint32_t head_dim, uint32_t element_bytes, int warps) {
+  const uint32_t state_bytes = 8;
+  const uint32_t results = static_cast<uint32_t>(MostAttentionWarps(head_dim)) * kMaxHeadGroup *
+                           (head_dim * 4 + state_bytes);
+  const uint32_t rings = static_cast<uint32_t>(warps * kAttentionSlots) * kAttentionSlotBytes;
+  return AttendsByRing(head_dim, element_bytes) ? std::max(rings, results) : results;
 }
 // Of the launch that adds up chunks; a warp takes a head of a row.
 inline constexpr int kCombineThreads = 128;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/attention_decode/attention_kernel_args.h"
 #include "kernels/attention_prefill/prefill_tile.h"
 #include "kernels/skinny/skinny_args.h"
 
@@ -123,9 +124,11 @@ void FindAttentionKernels(Finder& finder, KernelTable& table) {
     finder.Find("attention_decode", "concert_attention_combine_" + dim, table.attention_combine[i]);
     for (const bool narrow : {false, true}) {
       const std::string name = absl::StrCat(dim, narrow ? "_e4m3" : "");
+      CUfunction& decode = table.attention_decode[narrow][i];
       CUfunction& prefill = table.attention_prefill[narrow][i];
-      finder.Find("attention_decode", "concert_attention_decode_" + name,
-                  table.attention_decode[narrow][i]);
+      finder.Find("attention_decode", "concert_attention_decode_" + name, decode);
+      finder.AllowShared(
+          decode, AttentionSharedBytes(head_dim, narrow ? 1 : 2, MostAttentionWarps(head_dim)));
       finder.Find("attention_prefill", "concert_attention_prefill_" + name, prefill);
       finder.AllowShared(prefill, PrefillSharedBytes(head_dim));
     }

@@ -77,6 +77,15 @@ __device__ __forceinline__ void CopyUnit(uint32_t shared, uint64_t from, uint32_
 __device__ __forceinline__ void WaitUnitsCopied() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
+// What this thread has copied since the last call is a group.
+__device__ __forceinline__ void CommitUnits() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+// Until at most the last kGroups of this thread's groups are not there, for itself.
+template <int kGroups>
+__device__ __forceinline__ void WaitForUnits() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+}
 // Once all that this thread has copied so far is there; the barrier counts it as it does Arrive.
 __device__ __forceinline__ void ArriveWhenCopied(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");

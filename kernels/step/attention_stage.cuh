@@ -4,8 +4,9 @@
 #ifndef CONCERT_KERNELS_STEP_ATTENTION_STAGE_CUH_
 #define CONCERT_KERNELS_STEP_ATTENTION_STAGE_CUH_
 
+#include "kernels/step/cache_slot.cuh"
+#include "kernels/step/exchange_words.cuh"
 #include "kernels/step/scratch_turn.cuh"
-#include "kernels/step/slot_attention.cuh"
 
 namespace concert::kernels::cuda {
 
@@ -34,7 +35,7 @@ class AttentionStage {
  private:
   using Results = WarpResults<kDim, kStepWarps>;
   using Slot = CacheSlot<kDim>;
-  using Warp = SlotAttention<kDim>;
+  using Warp = SlotAttention<kDim, Slot>;
   static_assert(sizeof(Results) <= kStepScratchBytes);
   static_assert(Slot::kTokens == 2 * Warp::kTokens);
   static constexpr uint32_t kChunksAtOnce = 4;
@@ -90,12 +91,12 @@ class AttentionStage {
     const uint32_t head = threadIdx.x % 32 / 4;
     attention.LoadQ(
         op_.q + 2 * (chunk.row * op_.q_stride + (chunk.kv_head * attention_.group + head) * kDim),
-        has_q);
+        has_q, [](Address word) { return LoadWord(word); });
   }
   // Asks again until all of it is there.
   __device__ void AwaitQ(const AttentionChunk& chunk, bool has_q, Warp& attention) const {
     Patience patience;
-    while (!__all_sync(kAll, attention.IsQThere()) && !patience.GivesUp())
+    while (!__all_sync(kAll, !IsEmpty(attention.MostOfQ())) && !patience.GivesUp())
       LoadQ(chunk, has_q, attention);
   }
 

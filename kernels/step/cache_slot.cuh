@@ -3,7 +3,7 @@
 #ifndef CONCERT_KERNELS_STEP_CACHE_SLOT_CUH_
 #define CONCERT_KERNELS_STEP_CACHE_SLOT_CUH_
 
-#include "kernels/attention_decode/attention_block.cuh"
+#include "kernels/attention_decode/slot_attention.cuh"
 #include "kernels/step/slot_ring.cuh"
 
 namespace concert::kernels::cuda {
@@ -56,25 +56,13 @@ struct CacheSlotHeader {
       4) uint8_t appended[64];  // the row that appends a token meanwhile: what is here is not it
 };
 
-// First the keys, then the values, then the header. Rows are 64 elements of a token; where heads
-// have 128, all tokens' first halves come first. Units of 16 bytes are mixed up in a row as
-// CU_TENSOR_MAP_SWIZZLE_128B does it, by where in shared memory the row lies, so that those of
-// eight tokens are in different banks.
+// Keys and values, then the header.
 template <int kDim>
-struct CacheSlot {
-  static constexpr uint32_t kTokens = SlotTokens(kDim);
-  static constexpr uint32_t kRowBytes = 128;
-  static constexpr uint32_t kHalves = kDim / 64;
-  static constexpr uint32_t kHalfBytes = kTokens * kRowBytes;
-  static constexpr uint32_t kValues = kHalves * kHalfBytes;
-  static constexpr uint32_t kHeader = 2 * kValues;
+struct CacheSlot : SlotLayout<kDim, SlotTokens(kDim)> {
+  using SlotLayout<kDim, SlotTokens(kDim)>::kTokens;
+  static constexpr uint32_t kHeader = SlotLayout<kDim, SlotTokens(kDim)>::kBytes;
   static_assert(kHeader + sizeof(CacheSlotHeader) <= kSlotBytes && kTokens <= 64);
 
-  // Where a token's unit of keys, or of values, lies, whose first row is at `rows`.
-  static __device__ uint32_t UnitAt(uint32_t rows, uint32_t token, uint32_t unit) {
-    const uint32_t row = rows + unit / 8 * kHalfBytes + token * kRowBytes;
-    return row + 16 * ((unit ^ row / kRowBytes) % 8);
-  }
   static __device__ CacheSlotHeader& HeaderOf(char* slot) {
     return *reinterpret_cast<CacheSlotHeader*>(slot + kHeader);
   }

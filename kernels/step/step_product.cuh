@@ -9,7 +9,7 @@
 #include <cuda_bf16.h>
 
 #include "kernels/attention_decode/attention_block.cuh"
-#include "kernels/step/matrices.cuh"
+#include "kernels/cuda_api/matrices.cuh"
 #include "kernels/step/step_shared.h"
 
 namespace concert::kernels::cuda {

@@ -1,6 +1,6 @@
 // Matrices of bf16 between shared memory and the tensor cores: one function per instruction.
-#ifndef CONCERT_KERNELS_STEP_MATRICES_CUH_
-#define CONCERT_KERNELS_STEP_MATRICES_CUH_
+#ifndef CONCERT_KERNELS_CUDA_API_MATRICES_CUH_
+#define CONCERT_KERNELS_CUDA_API_MATRICES_CUH_
 
 #include <cstdint>
 
@@ -57,4 +57,4 @@ __device__ __forceinline__ void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4
 
 }  // namespace concert::kernels::cuda
 
-#endif  // CONCERT_KERNELS_STEP_MATRICES_CUH_
+#endif  // CONCERT_KERNELS_CUDA_API_MATRICES_CUH_

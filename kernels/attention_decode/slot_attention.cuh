@@ -1,10 +1,11 @@
-// Attention of a warp to tokens that lie in slots of the ring.
-#ifndef CONCERT_KERNELS_STEP_SLOT_ATTENTION_CUH_
-#define CONCERT_KERNELS_STEP_SLOT_ATTENTION_CUH_
+// Attention of a warp to tokens of a cache in bf16 that lie in shared memory, a slot of them at a
+// time.
+#ifndef CONCERT_KERNELS_ATTENTION_DECODE_SLOT_ATTENTION_CUH_
+#define CONCERT_KERNELS_ATTENTION_DECODE_SLOT_ATTENTION_CUH_
 
-#include "kernels/step/cache_slot.cuh"
-#include "kernels/step/exchange_words.cuh"
-#include "kernels/step/matrices.cuh"
+#include "kernels/attention_decode/attention_block.cuh"
+#include "kernels/cuda_api/matrices.cuh"
+#include "kernels/group/async.cuh"
 
 namespace concert::kernels::cuda {
 
@@ -13,29 +14,56 @@ __device__ __noinline__ float SoftCapped(float score, float soft_cap) {
   return soft_cap * tanhf(score / soft_cap);
 }
 
+// How kTokens tokens of a head lie in a slot: first the keys, then the values. Rows are 64 elements
+// of a token; where heads have 128, all tokens' first halves come first. Units of 16 bytes are
+// mixed up in a row as CU_TENSOR_MAP_SWIZZLE_128B does it, by where in shared memory the row lies,
+// so that those of eight tokens are in different banks.
+template <int kDim, uint32_t kSlotTokens>
+struct SlotLayout {
+  static constexpr uint32_t kTokens = kSlotTokens;
+  static constexpr uint32_t kRowBytes = 128;
+  static constexpr uint32_t kHalves = kDim / 64;
+  static constexpr uint32_t kHalfBytes = kTokens * kRowBytes;
+  static constexpr uint32_t kValues = kHalves * kHalfBytes;
+  static constexpr uint32_t kBytes = 2 * kValues;
+
+  // Where a token's unit of keys, or of values, lies, whose first row is at `rows`.
+  static __device__ uint32_t UnitAt(uint32_t rows, uint32_t token, uint32_t unit) {
+    const uint32_t row = rows + unit / 8 * kHalfBytes + token * kRowBytes;
+    return row + 16 * ((unit ^ row / kRowBytes) % 8);
+  }
+};
+
+// Tokens that a warp takes at a time.
+template <int kDim>
+inline constexpr uint32_t kTokensAtOnce = 2048 / kDim;
+
 // Keys, and columns of values, are the left operand of the tensor cores, heads of q, and the
 // weights of tokens, the right one. Lane l has heads 2 * (l % 4) and the next of those that share
 // the cache's, of tokens l / 4 and l / 4 + 8 of sixteen.
-template <int kDim>
+// `Slot`: a SlotLayout.
+template <int kDim, class Slot>
 class SlotAttention {
  public:
-  static constexpr uint32_t kTokens = 2048 / kDim;  // that it takes at a time
+  static constexpr uint32_t kTokens = kTokensAtOnce<kDim>;
 
-  // Asks for q: of head l / 4, which stands at `head` if there is one.
-  __device__ void LoadQ(Address head, bool there) {
+  // Asks for q, word by word: of head l / 4, which stands at `head` if there is one.
+  template <typename LoadWord>
+  __device__ void LoadQ(Address head, bool there, LoadWord load_word) {
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        q_[i][half] = there ? LoadWord(head + 2 * (16 * i + 8 * half + 2 * Quarter())) : 0;
+        q_[i][half] = there ? load_word(head + 2 * (16 * i + 8 * half + 2 * Quarter())) : 0;
       }
     }
   }
-  __device__ bool IsQThere() const {
+  // The largest lower and the largest upper half of q's words.
+  __device__ uint32_t MostOfQ() const {
     uint32_t most = 0;
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) most = __vmaxu2(most, __vmaxu2(q_[i][0], q_[i][1]));
-    return !IsEmpty(most);
+    return most;
   }
 
   // kTokens tokens of a slot from its token `first` on; those from `end` on weigh nothing.
@@ -91,11 +119,10 @@ class SlotAttention {
   }
 
  private:
-  using Slot = CacheSlot<kDim>;
   static constexpr int kTiles = kTokens / 16;
   static constexpr int kSteps = kDim / 16;
 
-  // Where a lane's token has the units of 16 elements, one half of them (CacheSlot::UnitAt).
+  // Where a lane's token has the units of 16 elements, one half of them (SlotLayout::UnitAt).
   class Rows {
    public:
     __device__ Rows(uint32_t rows, uint32_t token, uint32_t half)
@@ -155,4 +182,4 @@ class SlotAttention {
 
 }  // namespace concert::kernels::cuda
 
-#endif  // CONCERT_KERNELS_STEP_SLOT_ATTENTION_CUH_
+#endif  // CONCERT_KERNELS_ATTENTION_DECODE_SLOT_ATTENTION_CUH_
