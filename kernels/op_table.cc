@@ -53,13 +53,14 @@ constexpr OpKind Row(uint16_t kind, decltype(OpKind::admit) admit,
           .launch = CONCERT_LAUNCHER(LaunchRow),
           .launch_collective = nullptr,
           .launch_together = CONCERT_LAUNCHER(LaunchRows),
+          .launches_overlap = true,
           .row_operands = row_operands};
 }
 
 // Row i is kind i + 1.
 constexpr std::array kOpKinds = {
     OpKind{CONCERT_OP_GEMM, "GEMM", false, AdmitGemm, AccessesOfGemm, ComputeGemm,
-           CONCERT_LAUNCHER(LaunchGemm), nullptr, nullptr, nullptr, kGemmOperands},
+           CONCERT_LAUNCHER(LaunchGemm), nullptr, nullptr, nullptr, false, kGemmOperands},
     OpKind{CONCERT_OP_COPY, nullptr, false, AdmitCopy, AccessesOfCopy, ComputeCopy,
            CONCERT_LAUNCHER(LaunchCopy), nullptr},
     Collective(CONCERT_OP_ALL_REDUCE),
@@ -84,7 +85,8 @@ constexpr std::array kOpKinds = {
            .launch = CONCERT_LAUNCHER(LaunchAttentionDecode),
            .launch_collective = nullptr,
            .launch_together = CONCERT_LAUNCHER(LaunchAttentionDecodes),
-           .goes_with = AttentionDecodeGoesWith},
+           .goes_with = AttentionDecodeGoesWith,
+           .launches_overlap = true},
     Row(CONCERT_OP_LAYER_NORM, AdmitLayerNorm, AccessesOfLayerNorm, ComputeLayerNorm,
         kLayerNormOperands),
     Row(CONCERT_OP_ELEMENTWISE, AdmitElementwise, AccessesOfElementwise, ComputeElementwise,

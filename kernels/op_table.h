@@ -88,6 +88,9 @@ struct OpKind {
   // Whether launch_together takes both in one launch. Null: it takes any two.
   bool (*goes_with)(const Op& op, const Op& other) = nullptr;
 
+  // Both heed LaunchContext::begins_early and releases_next.
+  bool launches_overlap = false;
+
   // Of kinds whose body begins with a number of rows, each of which becomes what it would alone:
   // where in the body operands are (concert_operand). So what has more of such rows is one op.
   // Empty: the kind is none of these.

@@ -21,6 +21,12 @@ __device__ AttentionChunk ChunkOf(const AttentionKernelArgs& args, const Attenti
   return chunk;
 }
 
+// The next launch may take the SMs that this one's last blocks leave.
+__device__ void LineUp(const AttentionKernelArgs& args) {
+  if (args.releases_next) ReleaseNextLaunch();
+  WaitForPreviousLaunch();
+}
+
 __device__ bool IsThere(const AttentionKernelArgs& args, uint64_t op) {
   return args.there == nullptr || (*args.there >> op & 1) != 0;
 }
@@ -46,6 +52,7 @@ template <int kDim, typename Cached>
 __device__ void Attend(const AttentionKernelArgs& args) {
   extern __shared__ __align__(128) char shared[];
   auto& results = *reinterpret_cast<WarpResults<kDim, MostAttentionWarps(kDim)>*>(shared);
+  LineUp(args);
   const uint32_t items = args.op_count * args.op_items;
   for (uint32_t item = blockIdx.x; item < items; item += gridDim.x) {
     const uint32_t index = item / args.op_items;
@@ -68,6 +75,7 @@ __device__ void Attend(const AttentionKernelArgs& args) {
 
 template <int kDim>
 __device__ void Combine(const AttentionKernelArgs& args) {
+  LineUp(args);
   const uint64_t heads_each = uint64_t{args.op.rows} * args.op.q_heads;
   const uint64_t head = uint64_t{blockIdx.x} * (kCombineThreads / 32) + threadIdx.x / 32;
   const uint64_t index = head / heads_each;

@@ -49,6 +49,7 @@ AttentionKernelArgs CutIntoChunks(const LaunchContext& context, const AttentionD
                    .sums = sums,
                    .states = reinterpret_cast<SoftmaxState*>(sums + heads * chunks * op.head_dim)},
       .there = nullptr,
+      .releases_next = false,
       .places = {}};
 }
 
@@ -65,6 +66,7 @@ absl::Status LaunchAttentionDecodes(LaunchContext& context, std::span<const Op* 
                                     const uint32_t* there) {
   AttentionKernelArgs args = CutIntoChunks(context, ops[0]->attention_decode, ops.size());
   args.there = there;
+  args.releases_next = context.releases_next;
   for (size_t i = 0; i < ops.size(); ++i) {
     const AttentionDecodeArgs& op = ops[i]->attention_decode;
     args.places[i] = {op.q, op.page_table, op.lengths, op.out, op.cache.k, op.cache.v};
@@ -78,9 +80,11 @@ absl::Status LaunchAttentionDecodes(LaunchContext& context, std::span<const Op* 
       limited ? std::min(items, BlocksPerSm(head_dim, element_bytes) * sms) : items;
   const int warps = items <= sms ? MostAttentionWarps(head_dim) : kAttentionWarps;
   const size_t narrow = element_bytes == 1 ? 1 : 0, dim = HeadDimIndex(head_dim);
+  CUlaunchAttribute early = OverlapsTheOneBefore();
   const auto launch = [&](CUfunction function, uint64_t count, int threads, uint32_t shared) {
-    return LaunchKernel(context.api.driver, context.gpu, function, static_cast<unsigned>(count),
-                        threads, context.stream, args, shared);
+    return LaunchKernelWith({&early, context.begins_early ? 1u : 0u}, context.api.driver,
+                            context.gpu, function, static_cast<unsigned>(count), threads,
+                            context.stream, args, shared);
   };
   absl::Status status = launch(context.kernels.attention_decode[narrow][dim], blocks, 32 * warps,
                                AttentionSharedBytes(head_dim, element_bytes, warps));

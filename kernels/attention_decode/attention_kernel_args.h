@@ -69,6 +69,7 @@ struct AttentionKernelArgs {
   AttentionPartials partials;  // of all rows
   // Op i does nothing where bit i is 0. Null: all are there.
   const uint32_t* there;
+  bool releases_next;  // LaunchContext::releases_next
   AttentionPlaces places[kMaxAttentionOps];
 };
 

@@ -41,6 +41,10 @@ struct LaunchContext {
   policies::Degree degree = policies::Degree::kSolo;
   const policies::TunedTable* tuned = nullptr;
   const policies::Variant* variant = nullptr;  // not null: this one instead of a tuned one
+  // Of launches in a graph, by kinds whose launches overlap (OpKind::launches_overlap): whether
+  // this one may begin before the one ahead of it has ended, and whether it lets the next one do
+  // so.
+  bool begins_early = false, releases_next = false;
   // Launches are captured here to see their grids; nothing ever runs on it. Null: they stay
   // unknown.
   CUstream probe_stream = nullptr;

@@ -233,13 +233,19 @@ __device__ __forceinline__ Election Elect() {
 
 // --- Programmatic dependent launch ---
 
+// Dependent launches exist on compute capability 9.0 and later; elsewhere launches do not overlap.
+
 // Lets the next launch of the stream start as soon as SMs are free.
 __device__ __forceinline__ void ReleaseNextLaunch() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 // Until the previous launch of the stream has ended and all it wrote is visible.
 __device__ __forceinline__ void WaitForPreviousLaunch() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 // --- Registers of a warpgroup ---

@@ -71,6 +71,12 @@ std::vector<GraphNode> GraphNodesOf(const Program& program, std::span<const int8
   return nodes;
 }
 
+std::vector<GraphNode> NodesOfOps(const Program& program) {
+  std::vector<GraphNode> nodes(program.ops.size());
+  for (size_t i = 0; i < nodes.size(); ++i) nodes[i].op = program.ops[i];
+  return nodes;
+}
+
 std::string DescribeNode(const Program& program, const GraphNode& node) {
   std::string text = concert_op_kind_name(node.op.kind);
   for (size_t i = 0; i < node.folded.size(); ++i) {

@@ -32,8 +32,10 @@ struct GraphNode {
 // One for each op. `owners`: as Pass has them, of a pass, since what members have by themselves
 // stays as it is; empty: of a program by itself.
 std::vector<GraphNode> GraphNodesOf(const Program& program, std::span<const int8_t> owners = {});
+// Each op by itself: of a GPU without the skinny kernel.
+std::vector<GraphNode> NodesOfOps(const Program& program);
 
-// "gemm <- rms_norm": an op's kind and what was folded into it.
+// An op's kind and what was folded into it, as Program::Stage has it.
 std::string DescribeNode(const Program& program, const GraphNode& node);
 
 }  // namespace concert::kernels

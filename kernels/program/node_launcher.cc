@@ -1,31 +1,36 @@
 #include "kernels/program/node_launcher.h"
 
-#include "kernels/op_table.h"
 #include "kernels/skinny/skinny_launcher.h"
 
 namespace concert::kernels::cuda {
-namespace {
-
-std::vector<GraphNode> OpsAsTheyAre(const Program& program) {
-  std::vector<GraphNode> nodes(program.ops.size());
-  for (size_t i = 0; i < nodes.size(); ++i) nodes[i].op = program.ops[i];
-  return nodes;
-}
-
-}  // namespace
-
 NodeLauncher::NodeLauncher(LaunchContext& context, const Program& program,
                            std::span<const int8_t> owners)
     : context_(context),
-      nodes_(HasSkinnyKernel(context) ? GraphNodesOf(program, owners) : OpsAsTheyAre(program)) {}
+      nodes_(HasSkinnyKernel(context) ? GraphNodesOf(program, owners) : NodesOfOps(program)) {}
 
 absl::Status NodeLauncher::Launch(size_t op) {
   const GraphNode& node = nodes_[op];
-  const bool skinny = node.kind == GraphNode::Kind::kSkinny;
-  const bool weights_ahead = node.weights_ahead && releases_next_;
-  releases_next_ = skinny;
-  return skinny ? LaunchSkinny(context_, node.skinny, weights_ahead)
-                : FindOpKind(node.op.kind)->launch(context_, node.op);
+  if (node.kind == GraphNode::Kind::kSkinny) {
+    const bool weights_ahead = node.weights_ahead && released_;
+    released_ = true;
+    return LaunchSkinny(context_, node.skinny, weights_ahead);
+  }
+  const OpKind& kind = *FindOpKind(node.op.kind);
+  return Overlapping(kind, [&] { return kind.launch(context_, node.op); });
+}
+
+absl::Status NodeLauncher::LaunchTogether(std::span<const Op* const> ops, const uint32_t* there) {
+  const OpKind& kind = *FindOpKind(ops[0]->kind);
+  return Overlapping(kind, [&] { return kind.launch_together(context_, ops, there); });
+}
+
+absl::Status NodeLauncher::Overlapping(const OpKind& kind,
+                                       absl::FunctionRef<absl::Status()> launch) {
+  context_.begins_early = released_ && kind.launches_overlap;
+  context_.releases_next = released_ = kind.launches_overlap && HasSkinnyKernel(context_);
+  absl::Status status = launch();
+  context_.begins_early = context_.releases_next = false;
+  return status;
 }
 
 }  // namespace concert::kernels::cuda

@@ -7,8 +7,10 @@
 #include <span>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "kernels/cuda_api/launch_context.h"
+#include "kernels/op_table.h"
 #include "kernels/program/graph_nodes.h"
 
 namespace concert::kernels::cuda {
@@ -21,13 +23,18 @@ class NodeLauncher {
   bool IsLaunched(size_t op) const { return nodes_[op].IsLaunched(); }
   // Enqueues it on the context's stream. REQUIRES: IsLaunched(op).
   absl::Status Launch(size_t op);
+  // The same of one op of several programs: OpKind::launch_together.
+  absl::Status LaunchTogether(std::span<const Op* const> ops, const uint32_t* there);
   // What is launched next does not follow the last launch alone.
-  void Interrupt() { releases_next_ = false; }
+  void Interrupt() { released_ = false; }
 
  private:
+  // Launches of a kind, as far as they overlap those ahead and behind.
+  absl::Status Overlapping(const OpKind& kind, absl::FunctionRef<absl::Status()> launch);
+
   LaunchContext& context_;
   std::vector<GraphNode> nodes_;
-  bool releases_next_ = false;  // the last launch lets the next one begin before it has ended
+  bool released_ = false;  // the last launch lets the next one begin before it has ended
 };
 
 }  // namespace concert::kernels::cuda

@@ -101,8 +101,7 @@ class Capturer {
 
   absl::Status AddTogether(const std::vector<const Op*>& ops) {
     if (absl::Status status = Join(); !status.ok()) return status;
-    launcher_.Interrupt();
-    return FindOpKind(ops[0]->kind)->launch_together(context_, ops, there_);
+    return launcher_.LaunchTogether(ops, there_);
   }
 
   absl::Status Add(size_t index) {
@@ -122,6 +121,7 @@ class Capturer {
 
   // Goes on with the member's branch, which begins where the main stream stands.
   absl::Status Enter(size_t member) {
+    launcher_.Interrupt();
     if (open_ == 0) {
       CONCERT_RETURN_IF_DRIVER_ERROR(driver_, context_.gpu, cuEventRecord, branches_.begin, main_);
     }
@@ -140,6 +140,7 @@ class Capturer {
 
   // The main stream goes on behind all branches.
   absl::Status Join() {
+    if (open_ != 0) launcher_.Interrupt();
     for (size_t m = 0; m < pass_.member_count; ++m) {
       if ((open_ >> m & 1) == 0) continue;
       CONCERT_RETURN_IF_DRIVER_ERROR(driver_, context_.gpu, cuEventRecord, branches_.ends[m],

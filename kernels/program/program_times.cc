@@ -5,8 +5,6 @@
 #include <string_view>
 #include <utility>
 
-#include "kernels/program/graph_nodes.h"
-
 namespace concert::kernels {
 namespace {
 
@@ -31,10 +29,10 @@ void AddCopies(const Program& program, bool out, std::vector<Work>& kernels) {
   kernels.push_back(copies);
 }
 
-std::vector<Work> KernelsOf(const Program& program) {
+std::vector<Work> KernelsOf(const Program& program, std::span<const GraphNode> nodes) {
   std::vector<Work> kernels;
   AddCopies(program, /*out=*/false, kernels);
-  for (const GraphNode& node : GraphNodesOf(program)) {
+  for (const GraphNode& node : nodes) {
     if (node.IsLaunched()) kernels.push_back(node.op.work);
   }
   AddCopies(program, /*out=*/true, kernels);
@@ -113,18 +111,16 @@ EngineTimes GraphTimes(const DeviceModel& device, const Program& program) {
   return times;
 }
 
-std::vector<GraphNode> NodesOf(const Pass& pass) { return GraphNodesOf(pass.program, pass.owners); }
-
 }  // namespace
 
 RunCost GraphCostOf(const DeviceModel& device, const Program& program,
-                    const policies::ProgramCostConstants& costs) {
-  return policies::GraphCost(device, KernelsOf(program), costs);
+                    std::span<const GraphNode> nodes, const policies::ProgramCostConstants& costs) {
+  return policies::GraphCost(device, KernelsOf(program, nodes), costs);
 }
 
-RunCost GraphCostOf(const DeviceModel& device, const Pass& pass, uint32_t members,
-                    const policies::ProgramCostConstants& costs) {
-  return policies::GraphCost(device, KernelsOf(pass, NodesOf(pass), members), costs);
+RunCost GraphCostOf(const DeviceModel& device, const Pass& pass, std::span<const GraphNode> nodes,
+                    uint32_t members, const policies::ProgramCostConstants& costs) {
+  return policies::GraphCost(device, KernelsOf(pass, nodes, members), costs);
 }
 
 std::vector<EngineTimes> TimesOf(const DeviceModel& device, const Program& program) {
@@ -135,15 +131,15 @@ std::vector<EngineTimes> TimesOf(const DeviceModel& device, const Program& progr
 }
 
 void SetRunTime(const DeviceModel& device, Program& program) {
-  SetRunCost(program.stages.empty() ? GraphCostOf(device, program) : StepCostOf(device, program),
+  SetRunCost(program.stages.empty() ? GraphCostOf(device, program, GraphNodesOf(program))
+                                    : StepCostOf(device, program),
              program.work);
 }
 
 void SetRunTimes(const DeviceModel& device, Pass& pass) {
-  const std::vector<GraphNode> nodes = NodesOf(pass);
-  for (uint32_t members = 1; members <= pass.member_count; ++members) {
-    pass.run_costs[members - 1] = policies::GraphCost(device, KernelsOf(pass, nodes, members));
-  }
+  const std::vector<GraphNode> nodes = GraphNodesOf(pass.program, pass.owners);
+  for (uint32_t members = 1; members <= pass.member_count; ++members)
+    pass.run_costs[members - 1] = GraphCostOf(device, pass, nodes, members);
 }
 
 }  // namespace concert::kernels

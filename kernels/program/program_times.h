@@ -3,8 +3,10 @@
 #ifndef CONCERT_KERNELS_PROGRAM_PROGRAM_TIMES_H_
 #define CONCERT_KERNELS_PROGRAM_PROGRAM_TIMES_H_
 
+#include <span>
 #include <vector>
 
+#include "kernels/program/graph_nodes.h"
 #include "kernels/program/pass.h"
 #include "kernels/program/program.h"
 #include "policies/seam/work.h"
@@ -15,11 +17,13 @@ namespace concert::kernels {
 // can. REQUIRES: the device has prepared the program.
 std::vector<EngineTimes> TimesOf(const policies::DeviceModel& device, const Program& program);
 
-// A run as a graph; a run of so many members of a pass.
+// A run as a graph of these nodes, which are the program's; a run of so many members of a pass.
 policies::RunCost GraphCostOf(const policies::DeviceModel& device, const Program& program,
+                              std::span<const GraphNode> nodes,
                               const policies::ProgramCostConstants& costs = {});
 policies::RunCost GraphCostOf(const policies::DeviceModel& device, const Pass& pass,
-                              uint32_t members, const policies::ProgramCostConstants& costs = {});
+                              std::span<const GraphNode> nodes, uint32_t members,
+                              const policies::ProgramCostConstants& costs = {});
 
 // Gives runs that time (Work::run_us). REQUIRES: as above, and there are no runs yet.
 void SetRunTime(const policies::DeviceModel& device, Program& program);

@@ -84,6 +84,7 @@ struct RowArgs {
   // signals nothing.
   GroupCounters* counters;
   const uint32_t* there;  // nothing is done for task i where bit i is 0; null: all are there
+  bool releases_next;     // LaunchContext::releases_next; of a launch that is on no track
   uint8_t task_count;
   uint8_t set;           // of the counters
   uint8_t inputs_early;  // as GroupArgs'

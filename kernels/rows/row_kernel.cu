@@ -21,33 +21,21 @@ __device__ Place PlaceOfBlock(const RowArgs& args) {
   return {task, block};
 }
 
-// Dependent launches exist on compute capability 9.0 and later; there are no tracks elsewhere.
-__device__ void ReleaseNext() {
-#if __CUDA_ARCH__ >= 900
-  ReleaseNextLaunch();
-#endif
-}
-__device__ void WaitForPrevious() {
-#if __CUDA_ARCH__ >= 900
-  WaitForPreviousLaunch();
-#endif
-}
-
 // As the group kernel's, by a warp of its own, because nothing else may wait for it.
 __device__ void LineUp(const RowArgs& args) {
   if (threadIdx.x != kRowComputeThreads) return;
   const bool last_to_end = blockIdx.x == 0;
-  if (!last_to_end || !args.release_late) ReleaseNext();
+  if (!last_to_end || !args.release_late) ReleaseNextLaunch();
   if (!last_to_end) return;
-  WaitForPrevious();
-  ReleaseNext();
+  WaitForPreviousLaunch();
+  ReleaseNextLaunch();
 }
 
 // Until what the task reads is there. Acquires it (release: GroupCounters::stored is counted after
 // it). Ends for certain: a launch's blocks get an SM only after all of the previous one's have
 // theirs.
 __device__ void WaitForInputs(const RowArgs& args, const RowTask& task) {
-  if (!args.inputs_early) return WaitForPrevious();
+  if (!args.inputs_early) return WaitForPreviousLaunch();
   if (task.after == 0) return;
   if (threadIdx.x == 0) {
     const GroupCounters& counters = args.counters[(task.after - 1) / kMaxGroupProblems];
@@ -84,6 +72,10 @@ extern "C" __global__ void __launch_bounds__(kRowThreads)
   }
   const Place place = PlaceOfBlock(args);
   const RowTask& task = args.tasks[place.task];
+  if (!on_track) {
+    if (args.releases_next) ReleaseNextLaunch();
+    WaitForPreviousLaunch();
+  }
   if (args.there != nullptr && (*args.there >> place.task & 1) == 0) return;
   if (on_track) WaitForInputs(args, task);
   ComputeRowTask(task, place.block, task.blocks);

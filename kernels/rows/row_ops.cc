@@ -32,16 +32,11 @@ struct RowOpKind {
   uint64_t (*lower)(const Op& op, RowTask& task);
 };
 constexpr RowOpKind kKinds[] = {
-    {CONCERT_OP_RMS_NORM, LowerRmsNorm},
-    {CONCERT_OP_GATED_ACTIVATION, LowerGatedActivation},
-    {CONCERT_OP_EMBEDDING, LowerEmbedding},
-    {CONCERT_OP_ARGMAX, LowerArgmax},
-    {CONCERT_OP_ROPE_APPEND, LowerRopeAppend},
-    {CONCERT_OP_LAYER_NORM, LowerLayerNorm},
-    {CONCERT_OP_ELEMENTWISE, LowerElementwise},
-    {CONCERT_OP_ADVANCE, LowerAdvance},
-    {CONCERT_OP_QUANTIZE, LowerQuantize},
-    {CONCERT_OP_SAMPLE, LowerSample},
+    {CONCERT_OP_RMS_NORM, LowerRmsNorm},        {CONCERT_OP_GATED_ACTIVATION, LowerGatedActivation},
+    {CONCERT_OP_EMBEDDING, LowerEmbedding},     {CONCERT_OP_ARGMAX, LowerArgmax},
+    {CONCERT_OP_ROPE_APPEND, LowerRopeAppend},  {CONCERT_OP_LAYER_NORM, LowerLayerNorm},
+    {CONCERT_OP_ELEMENTWISE, LowerElementwise}, {CONCERT_OP_ADVANCE, LowerAdvance},
+    {CONCERT_OP_QUANTIZE, LowerQuantize},       {CONCERT_OP_SAMPLE, LowerSample},
 };
 
 const RowOpKind* Find(const Op& op) {
@@ -84,9 +79,11 @@ absl::Status LaunchRows(LaunchContext& context, std::span<const Op* const> ops,
                         const uint32_t* there) {
   RowArgs args{};
   args.there = there;
+  args.releases_next = context.releases_next;
   const unsigned blocks = LowerRows(ops, kMaxBlocks, args);
-  return LaunchKernel(context.api.driver, context.gpu, context.kernels.rows, blocks, kRowThreads,
-                      context.stream, args);
+  CUlaunchAttribute early = OverlapsTheOneBefore();
+  return LaunchKernelWith({&early, context.begins_early ? 1u : 0u}, context.api.driver, context.gpu,
+                          context.kernels.rows, blocks, kRowThreads, context.stream, args);
 }
 
 absl::Status LaunchRow(LaunchContext& context, const Op& op) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iostream>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@
 namespace concert::bench {
 namespace {
 
+using kernels::GraphNode;
 using kernels::Pass;
 using kernels::Program;
 using nlohmann::json;
@@ -96,9 +98,8 @@ double StepTogetherUs(const DeviceModel& gpu, const Program& program, int client
   return TogetherUs(alone_us, waiting_us, MemoryUs(gpu, bytes, costs.step_hbm_share), clients);
 }
 
-double GraphTogetherUs(const DeviceModel& gpu, const Program& program, int clients,
-                       const ProgramCostConstants& costs) {
-  const double alone_us = kernels::GraphCostOf(gpu, program, costs).us;
+double GraphTogetherUs(const DeviceModel& gpu, const Program& program, double alone_us,
+                       int clients) {
   const double memory_us =
       MemoryUs(gpu, static_cast<double>(program.work.hbm_bytes), gpu.costs.hbm_efficiency);
   return TogetherUs(alone_us, std::max(0.0, alone_us - memory_us), memory_us, clients);
@@ -106,14 +107,31 @@ double GraphTogetherUs(const DeviceModel& gpu, const Program& program, int clien
 
 json DescribeOn(const DeviceModel& gpu, const Program& program, int clients,
                 const ProgramCostConstants& costs) {
-  json entry = {{"graph", {{"alone_us", kernels::GraphCostOf(gpu, program, costs).us}}}};
-  if (clients > 1)
-    entry["graph"]["per_s"] = 1e6 * clients / GraphTogetherUs(gpu, program, clients, costs);
+  json entry;
+  const auto describe_graph = [&](const char* name, std::span<const GraphNode> nodes) {
+    const double alone_us = kernels::GraphCostOf(gpu, program, nodes, costs).us;
+    entry[name]["alone_us"] = alone_us;
+    if (clients > 1)
+      entry[name]["per_s"] = 1e6 * clients / GraphTogetherUs(gpu, program, alone_us, clients);
+  };
+  describe_graph("graph", kernels::GraphNodesOf(program));
+  describe_graph("graph of ops", kernels::NodesOfOps(program));
   if (program.stages.empty()) return entry;
   entry["step"]["alone_us"] = policies::StepCost(gpu, StageWorks(program), {}, costs).us;
   if (clients > 1)
     entry["step"]["per_s"] = 1e6 * clients / StepTogetherUs(gpu, program, clients, costs);
   return entry;
+}
+
+// Of all of its runs together.
+void DescribePass(const DeviceModel& gpu, const Pass& pass, const ProgramCostConstants& costs,
+                  json& entry) {
+  const auto describe = [&](const char* name, std::span<const GraphNode> nodes) {
+    const double us = kernels::GraphCostOf(gpu, pass, nodes, pass.member_count, costs).us;
+    entry[name] = {{"us", us}, {"per_s", 1e6 * pass.member_count / us}};
+  };
+  describe("pass", kernels::GraphNodesOf(pass.program, pass.owners));
+  describe("pass of ops", kernels::NodesOfOps(pass.program));
 }
 
 // One entry a kind of client.
@@ -140,10 +158,7 @@ json Describe(const StepScenario& scenario, const ProgramCostConstants& costs) {
     for (const std::string& name : GpuModelNames()) {
       const DeviceModel gpu = GpuModelOf(name);
       kind[name] = DescribeOn(gpu, device.program(), alone ? 1 : count, costs);
-      if (device.pass() == nullptr) continue;
-      const double us =
-          kernels::GraphCostOf(gpu, *device.pass(), device.pass()->member_count, costs).us;
-      kind[name]["pass"] = {{"us", us}, {"per_s", 1e6 * count / us}};
+      if (device.pass() != nullptr) DescribePass(gpu, *device.pass(), costs, kind[name]);
     }
     kinds.push_back(std::move(kind));
     first = end;

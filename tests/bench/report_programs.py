@@ -37,7 +37,7 @@ CALIBRATION, HELD_OUT = "calibration", "held out"
 class Measured(NamedTuple):
     scenario: str
     gpu: str
-    engine: str  # of predict_programs: step, graph, pass
+    engine: str  # of predict_programs: step, graph, pass; "of ops": of when graphs launched each op by itself
     figure: str  # alone_us, us: of a run; per_s: steps a second of all clients
     value: float
     source: str
@@ -75,15 +75,15 @@ def measured():
     rows = [
         Measured("decode-1024-x1", "h100", "step", "alone_us", alone_us("steps-h100", "decode-1024-x1"), "steps-h100", CALIBRATION),
         Measured("decode-2048-x1", "h100", "step", "alone_us", alone_us("steps-h100", "decode-2048-x1"), "steps-h100", CALIBRATION),
-        Measured("decode-1024-x1", "h100", "graph", "alone_us", stated("29", 630), "29", CALIBRATION),
-        Measured("decode-2048-x1", "h100", "graph", "alone_us", stated("29", 1008), "29", CALIBRATION),
+        Measured("decode-1024-x1", "h100", "graph of ops", "alone_us", stated("29", 630), "29", CALIBRATION),
+        Measured("decode-2048-x1", "h100", "graph of ops", "alone_us", stated("29", 1008), "29", CALIBRATION),
         Measured("decode-gqa1536-x1", "h100", "step", "alone_us", stated("whole", 822) - RING_US, "whole"),
-        Measured("decode-1024-x1", "h200", "graph", "alone_us", stated("29", 574), "29"),
-        Measured("prefill-beside-decode", "h100", "graph", "alone_us",
+        Measured("decode-1024-x1", "h200", "graph of ops", "alone_us", stated("29", 574), "29"),
+        Measured("prefill-beside-decode", "h100", "graph of ops", "alone_us",
                  alone_us("steps-h100", "prefill-beside-decode", "solo_latency_us", client=-1), "steps-h100"),
-        Measured("replicas-1024-x8", "h100", "pass", "us", latency_us("steps-h100", "replicas-1024-x8"), "steps-h100"),
-        Measured("replicas-2048-x8", "h100", "pass", "us", latency_us("steps-h100", "replicas-2048-x8"), "steps-h100"),
-        Measured("replicas-gqa1536-x4", "h100", "pass", "per_s", rate("steps-more-h100", "replicas-gqa1536-x4"), "steps-more-h100"),
+        Measured("replicas-1024-x8", "h100", "pass of ops", "us", latency_us("steps-h100", "replicas-1024-x8"), "steps-h100"),
+        Measured("replicas-2048-x8", "h100", "pass of ops", "us", latency_us("steps-h100", "replicas-2048-x8"), "steps-h100"),
+        Measured("replicas-gqa1536-x4", "h100", "pass of ops", "per_s", rate("steps-more-h100", "replicas-gqa1536-x4"), "steps-more-h100"),
     ]
     together = {"decode-1024-x2": (2373, 4547), "decode-1024-x4": (3596, 5280), "decode-1024-x8": (4773, 5597),
                 "decode-1024-batch1-x8": (6764, 8988), "decode-2048-x4": (1547, 1730), "decode-2048-x8": (1703, 1807),
@@ -92,13 +92,14 @@ def measured():
     for scenario, rates in together.items():
         rows += [Measured(scenario, "h100", engine, "per_s", stated("35", value), "35",
                           CALIBRATION if (scenario, engine) == ("decode-2048-x8", "step") else HELD_OUT)  # step_hbm_share
-                 for engine, value in zip(("graph", "step"), rates)]
+                 for engine, value in zip(("graph of ops", "step"), rates)]
     rows += [Measured(scenario, "h200", "step", "alone_us", alone_us("steps-h200", scenario), "steps-h200")
              for scenario in ("decode-1024-x1", "decode-2048-x1", "decode-gqa1536-x1")]
     rows += [Measured(scenario, "h200", "step", "per_s", rate("steps-h200", scenario), "steps-h200")
              for scenario in ("decode-1024-x8", "decode-2048-x8", "decode-qwen05b-x8", "decode-4096-x2")]
     rows += [Measured(scenario, "h200", "pass", "us", latency_us("steps-replicas-h200", scenario), "steps-replicas-h200")
              for scenario in ("replicas-1024-x8", "replicas-2048-x8")]
+    rows.append(Measured("replicas-gqa1536-x4", "h200", "pass", "per_s", rate("steps-replicas-h200", "replicas-gqa1536-x4"), "steps-replicas-h200"))
     return rows
 
 
@@ -121,7 +122,7 @@ def times_as_long(kinds, row):
 def fit(program):
     """Each constant is in its engine's times, as a straight line; by least squares of relative errors."""
     lines = []
-    for option, engine in (("--graph-link-us", "graph"), ("--step-pass-us", "step")):
+    for option, engine in (("--graph-link-us", "graph of ops"), ("--step-pass-us", "step")):
         at_0, at_1 = predict(program, option, "0"), predict(program, option, "1")
         rows = [row for row in measured() if row.use == CALIBRATION and row.engine == engine and row.figure == "alone_us"]
         slopes = [(predicted(at_1, row) - predicted(at_0, row)) / row.value for row in rows]
@@ -139,8 +140,8 @@ def summary(kinds, rows):
     held_out = [row for row in rows if row.use == HELD_OUT]
     worst = max(held_out, key=lambda row: abs(times_as_long(kinds, row) - 1))
     groups = [("one run alone, as a graph or by the step kernel", lambda row: row.figure == "alone_us"),
-              ("passes", lambda row: row.engine == "pass"),
-              ("several clients, as graphs", lambda row: row.figure == "per_s" and row.engine == "graph"),
+              ("passes", lambda row: row.engine.startswith("pass")),
+              ("several clients, as graphs", lambda row: row.figure == "per_s" and row.engine.startswith("graph")),
               ("several clients, by the step kernel", lambda row: row.figure == "per_s" and row.engine == "step")]
     lines = [f"- Held out: {len(held_out)} figures, off by {percent(error_of(kinds, held_out))} (median), at worst "
              f"{percent(abs(times_as_long(kinds, worst) - 1))} (`{worst.scenario}`). Of these"]
@@ -174,6 +175,8 @@ def page(kinds):
             *summary(kinds, rows), *figures_table(kinds, rows), "",
             "- A figure of one run is that of its kernels: of a client's latency, "
             f"{RING_US} µs of ring and daemon are taken off, but not of a pass's.",
+            "- `graph of ops`, `pass of ops`: measured when graphs launched each op by itself, and predicted as if they did. Now GEMMs of few rows take in what "
+            "stands beside them ([ADR 36](../adr/0036-gemms-of-few-rows.md)).",
             "- `pass`: all of its runs together, as a graph. Several clients have one run in flight each. What they take beside each other the daemon does not "
             "predict: a plan has the time that its run takes alone. Here it follows from the same two parts of a run, memory's time, which clients take "
             "from each other, and the rest (`TogetherUs` in `tests/bench/predict_programs.cc`).",

@@ -1,0 +1,121 @@
+// What a graph launches for a program's ops: which GEMMs take in what stands beside them, and what
+// they must leave alone. And how the skinny kernel's blocks share a GEMM.
+#include "kernels/program/graph_nodes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/program/pass.h"
+#include "tests/unit/kernels/step_recorder.h"
+
+namespace concert::kernels {
+namespace {
+
+using testing::ElementsAre;
+
+// Two layers and the last norm, whose result is a binding.
+std::unique_ptr<Program> Layers(const StepModel& model) {
+  StepRecorder recorder(model, kStepMemory);
+  const uint32_t residual = recorder.Slot(model.hidden, /*binding=*/true);
+  const uint32_t out = recorder.Slot(model.hidden, /*binding=*/true);
+  const StepSlots slots = StepSlots::Of(recorder, model);
+  RecordLayer(recorder, model, slots, residual, 0);
+  RecordLayer(recorder, model, slots, residual, slots.update);
+  recorder.Norm(slots.update, residual, out);
+  recorder.PlaceArena();
+  return recorder.Bind(0x300000000);
+}
+
+std::vector<std::string> LaunchesOf(const Program& program, std::span<const int8_t> owners = {}) {
+  std::vector<std::string> texts;
+  for (const GraphNode& node : GraphNodesOf(program, owners)) {
+    if (node.IsLaunched())
+      texts.push_back((node.kind == GraphNode::Kind::kSkinny ? "skinny " : "") +
+                      DescribeNode(program, node));
+  }
+  return texts;
+}
+
+TEST(GraphNodesTest, GemmsTakeInNormsGatesAndResiduals) {
+  const std::unique_ptr<Program> program = Layers({.rows = 64});
+  EXPECT_THAT(
+      LaunchesOf(*program),
+      ElementsAre("skinny gemm <- rms_norm", "rope_append", "attention_decode", "skinny gemm",
+                  "skinny gemm <- rms_norm, gated_activation", "skinny gemm",
+                  "skinny gemm <- rms_norm", "rope_append", "attention_decode", "skinny gemm",
+                  "skinny gemm <- rms_norm, gated_activation", "skinny gemm", "rms_norm"));
+  const std::vector<GraphNode> nodes = GraphNodesOf(*program);
+  ASSERT_EQ(nodes.size(), program->ops.size());
+  // The last norm adds nothing any more: the GEMM ahead of it does, in place.
+  const RmsNormArgs& recorded = program->ops.back().rms_norm;
+  const RmsNormArgs& norm = nodes.back().op.rms_norm;
+  const GemmArgs& gemm = nodes[nodes.size() - 2].skinny.gemm;
+  EXPECT_NE(recorded.residual, 0u);
+  EXPECT_EQ(norm.residual, 0u);
+  EXPECT_EQ(norm.x, recorded.residual);
+  EXPECT_EQ(gemm.c, recorded.residual);
+  EXPECT_EQ(gemm.d, recorded.residual);
+  EXPECT_EQ(gemm.beta, 1);
+  EXPECT_EQ(nodes[nodes.size() - 2].skinny.gain, 0u);
+  const auto has_gain = [](const GraphNode& node) { return node.skinny.gain != 0; };
+  EXPECT_EQ(std::count_if(nodes.begin(), nodes.end(), has_gain), 4);
+}
+
+TEST(GraphNodesTest, WeightsAreReadAheadWhereNobodyWritesThem) {
+  const auto ahead = [](const StepModel& model) {
+    std::vector<bool> each;
+    for (const GraphNode& node : GraphNodesOf(*Layers(model))) {
+      if (node.kind == GraphNode::Kind::kSkinny) each.push_back(node.weights_ahead);
+    }
+    return each;
+  };
+  EXPECT_THAT(ahead({}), ElementsAre(true, true, true, true, true, true, true, true));
+  // Gains that the program makes, in one place: only of the first norm it is there when the GEMM
+  // runs, and then it must not be read before.
+  EXPECT_THAT(ahead({.makes_gains = true}),
+              ElementsAre(false, true, true, true, true, true, true, true));
+}
+
+TEST(GraphNodesTest, OpsStayAsTheyAreBeyond64RowsAndOfMembers) {
+  const std::unique_ptr<Program> many = Layers({.rows = 65});
+  const std::vector<GraphNode> nodes = GraphNodesOf(*many);
+  EXPECT_TRUE(std::all_of(nodes.begin(), nodes.end(),
+                          [](const GraphNode& node) { return node.kind == GraphNode::Kind::kOp; }));
+  EXPECT_EQ(nodes.back().op.rms_norm.residual, many->ops.back().rms_norm.residual);
+  // What members of a pass have by themselves.
+  const std::unique_ptr<Program> few = Layers({});
+  const std::vector<int8_t> owners(few->ops.size(), 0);
+  for (const std::string& text : LaunchesOf(*few, owners))
+    EXPECT_EQ(text.find("skinny"), std::string::npos) << text;
+}
+
+TEST(SkinnyTilingTest, CoversAllColumnsAndSharesKOut) {
+  for (const uint32_t n : {1u, 31u, 1024u, 3072u, 5632u, 28672u, 151936u}) {
+    for (const uint32_t k : {64u, 128u, 896u, 1024u, 14336u}) {
+      const SkinnyTiling tiling = TilingOf(n, k, 132);
+      SCOPED_TRACE(testing::Message() << n << "x" << k << ": " << tiling.columns << " columns, "
+                                      << tiling.parts << " parts");
+      EXPECT_THAT(tiling.columns, testing::AnyOf(32u, 64u, 96u, 128u));
+      EXPECT_GE(tiling.parts, 1u);
+      EXPECT_LE(tiling.parts, std::min(kMaxSkinnyParts, k / kSkinnyStep));
+      EXPECT_GE(uint64_t{tiling.TilesOf(n)} * tiling.columns, n);
+      EXPECT_GE(SkinnyStages(tiling.columns), 2u);
+    }
+  }
+}
+
+// Figures of docs/adr/0036-gemms-of-few-rows.md: what was fastest, or nearly.
+TEST(SkinnyTilingTest, LeavesSmsToTheNextLaunch) {
+  for (const auto& [n, k] : {std::pair{3072u, 1024u}, {1024u, 1024u}, {5632u, 1024u}}) {
+    const SkinnyTiling tiling = TilingOf(n, k, 132);
+    EXPECT_LE(tiling.TilesOf(n) * tiling.parts, 99u) << n << "x" << k;
+  }
+}
+
+}  // namespace
+}  // namespace concert::kernels
