@@ -16,13 +16,15 @@ struct SkinnyArgs {
   bool wide;       // C, D and bias can be moved four elements at a time
 };
 
-// A warpgroup multiplies, one thread of another loads; all make D of the sums.
+// A warpgroup multiplies, and with another one multiplies A by the norm's gain; one thread of one
+// more warp loads. All make D of the sums.
 inline constexpr int kSkinnyMultipliers = 128;
-inline constexpr int kSkinnyThreads = 2 * kSkinnyMultipliers;
+inline constexpr int kSkinnyScalers = 2 * kSkinnyMultipliers;
+inline constexpr int kSkinnyThreads = kSkinnyScalers + 32;
 
-// Dynamic: the ring, then each stage's gain and two barriers, then a sum of squares for each row.
+// Dynamic: the ring, then each stage's gain and three barriers, then a sum of squares for each row.
 constexpr uint32_t SkinnySharedBytes(uint32_t columns) {
-  return kSkinnyRingBytes + SkinnyStages(columns) * (kSkinnyStep * 2 + 16) + kMaxSkinnyRows * 4;
+  return kSkinnyRingBytes + SkinnyStages(columns) * (kSkinnyStep * 2 + 24) + kMaxSkinnyRows * 4;
 }
 
 }  // namespace concert::kernels::cuda

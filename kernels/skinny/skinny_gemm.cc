@@ -42,6 +42,8 @@ SkinnyTiling TilingOf(uint32_t n, uint32_t k, int sm_count) {
   for (const uint32_t columns : {32u, 64u, 96u, 128u}) {
     for (uint32_t parts = 1; parts <= std::min(kMaxSkinnyParts, k / kSkinnyStep); ++parts) {
       const SkinnyTiling tiling = {columns, parts};
+      // Parts are for what has too few tiles.
+      if (parts > 1 && tiling.TilesOf(n) * parts > sms) break;
       const double cost = CostOf(tiling, n, k, sms);
       if (cost >= best_cost) continue;
       best = tiling;

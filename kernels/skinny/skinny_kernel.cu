@@ -68,13 +68,16 @@ class SkinnyBlock {
       for (int i = 0; i < kStages; ++i) {
         InitBarrier(Full(i), 1);
         InitBarrier(Empty(i), kSkinnyMultipliers / 32);
+        InitBarrier(Scaled(i), kSkinnyScalers / 32);
       }
       PublishBarriers();
     }
     __syncthreads();
     if (threadIdx.x < kSkinnyMultipliers) {
       Multiply();
-    } else if (threadIdx.x < kSkinnyMultipliers + 32) {
+    } else if (threadIdx.x < kSkinnyScalers) {
+      if (HasNorm()) HelpToScale();
+    } else {
       if (Elect().is_leader) Load();
       __syncwarp();
     }
@@ -94,8 +97,9 @@ class SkinnyBlock {
   __device__ uint32_t GainsAt(int stage) const {
     return ring_ + kSkinnyRingBytes + stage * kRowBytes;
   }
-  __device__ uint32_t Full(int stage) const { return GainsAt(kStages) + 16 * stage; }
+  __device__ uint32_t Full(int stage) const { return GainsAt(kStages) + 24 * stage; }
   __device__ uint32_t Empty(int stage) const { return Full(stage) + 8; }
+  __device__ uint32_t Scaled(int stage) const { return Full(stage) + 16; }
   __device__ uint32_t SquaresAt(int row) const { return Full(kStages) + 4 * row; }
 
   __device__ bool HasNorm() const { return args_.skinny.gain != 0; }
@@ -143,10 +147,8 @@ class SkinnyBlock {
       const int stage = i % kStages;
       WaitParity(Full(stage), (i / kStages) & 1);
       if (HasNorm()) {
-        ApplyGain(stage, squares);
-        // The tensor cores read what threads have written.
-        PublishShared();
-        NamedSync(kMultipliersBarrier, kSkinnyMultipliers);
+        Scale(stage, squares);
+        WaitParity(Scaled(stage), (i / kStages) & 1);
       }
       const uint64_t w = OperandDescriptor(StageAt(stage));
       const uint64_t a = OperandDescriptor(StageAt(stage) + kWBytes);
@@ -168,25 +170,38 @@ class SkinnyBlock {
     LeaveSums(sums, squares);
   }
 
-  // Multiplies a stage's A by the gain, and adds up the squares of what it was. A thread has half a
-  // row, so that two add up a row; 16 bytes of eight threads lie in different banks.
-  __device__ void ApplyGain(int stage, float& squares) {
-    const int row = static_cast<int>(threadIdx.x) / 2, half = static_cast<int>(threadIdx.x) % 2;
+  // The second half of what the multipliers do by themselves is too much for their pace.
+  __device__ void HelpToScale() {
+    float squares = 0;
+    for (int i = 0; i < steps_; ++i) {
+      WaitParity(Full(i % kStages), (i / kStages) & 1);
+      Scale(i % kStages, squares);
+    }
+    LeaveSquares(squares);
+  }
+  // Multiplies this warp's rows of a stage's A by the gain, and adds up the squares of what they
+  // were. A thread has a quarter of a row; 16 bytes of eight threads lie in different banks.
+  __device__ void Scale(int stage, float& squares) const {
+    constexpr int kUnits = kRowBytes / 16 / 4;
+    const int row = static_cast<int>(threadIdx.x) / 4, quarter = static_cast<int>(threadIdx.x) % 4;
     const uint32_t a = StageAt(stage) + kWBytes + row * kRowBytes;
 #pragma unroll
-    for (int j = 0; j < kRowBytes / 32; ++j) {
-      const int unit = half * (kRowBytes / 32) + j;
+    for (int j = 0; j < kUnits; ++j) {
+      const int unit = quarter * kUnits + j;
       const uint32_t at = a + ((unit ^ (row & 7)) * 16);
       uint4 x = LoadShared(at);
       const uint4 gain = LoadShared(GainsAt(stage) + unit * 16);
-      Scale(x.x, gain.x, squares);
-      Scale(x.y, gain.y, squares);
-      Scale(x.z, gain.z, squares);
-      Scale(x.w, gain.w, squares);
+      ScalePair(x.x, gain.x, squares);
+      ScalePair(x.y, gain.y, squares);
+      ScalePair(x.z, gain.z, squares);
+      ScalePair(x.w, gain.w, squares);
       asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(x.x), "r"(x.y),
                    "r"(x.z), "r"(x.w)
                    : "memory");
     }
+    PublishShared();  // the tensor cores read what threads have written
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) Arrive(Scaled(stage));
   }
   __device__ static uint4 LoadShared(uint32_t at) {
     uint4 value;
@@ -196,8 +211,7 @@ class SkinnyBlock {
                  : "memory");
     return value;
   }
-  // Two elements.
-  __device__ static void Scale(uint32_t& x, uint32_t gain, float& squares) {
+  __device__ static void ScalePair(uint32_t& x, uint32_t gain, float& squares) {
     const float2 values = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(x));
     squares = fmaf(values.x, values.x, squares);
     squares = fmaf(values.y, values.y, squares);
@@ -219,9 +233,14 @@ class SkinnyBlock {
                      : "memory");
       }
     }
+    LeaveSquares(squares);
+  }
+  __device__ void LeaveSquares(float squares) const {
     squares += __shfl_xor_sync(~0u, squares, 1);
-    if (thread % 2 == 0)
-      asm volatile("st.shared.f32 [%0], %1;" ::"r"(SquaresAt(thread / 2)), "f"(squares) : "memory");
+    squares += __shfl_xor_sync(~0u, squares, 2);
+    if (threadIdx.x % 4 == 0)
+      asm volatile("st.shared.f32 [%0], %1;" ::"r"(SquaresAt(threadIdx.x / 4)), "f"(squares)
+                   : "memory");
   }
   __device__ uint32_t SumsAt(int row, int column) const {
     return ring_ + (row * kSumsStride + column) * static_cast<int>(sizeof(float));
