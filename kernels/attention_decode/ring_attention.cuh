@@ -34,7 +34,7 @@ class RingAttention {
     for (int slot = 0; first < chunk_.end; first += step_) {
       // Looked up ahead, so that no copy waits for the page table.
       const uint32_t next = first + kAttentionSlots * step_;
-      const uint64_t next_at = TokenAt(next);
+      const uint64_t next_at = next < chunk_.end ? TokenAt(next) : 0;
       WaitForUnits<kAttentionSlots - 1>();
       __syncwarp();
       attention_.Add(op_, ring_ + slot * Slot::kBytes, 0, chunk_.end - first);
