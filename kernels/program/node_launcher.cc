@@ -3,6 +3,7 @@
 #include "kernels/skinny/skinny_launcher.h"
 
 namespace concert::kernels::cuda {
+
 NodeLauncher::NodeLauncher(LaunchContext& context, const Program& program,
                            std::span<const int8_t> owners)
     : context_(context),
