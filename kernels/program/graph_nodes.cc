@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "kernels/program/pass.h"
 #include "kernels/step/step_draft.h"
 
@@ -45,11 +44,11 @@ bool SomebodyWrites(const std::vector<Draft>& drafts, const StridedRange& memory
 GraphNode NodeOf(const Draft& draft, const std::vector<Draft>& drafts) {
   GraphNode node;
   node.op = draft.stage.op;
+  node.ops = draft.stage.ops;
   if (draft.gone) node.kind = GraphNode::Kind::kNone;
   if (draft.gone || draft.stage.kind != StageKind::kGemm) return node;
   node.kind = GraphNode::Kind::kSkinny;
   node.skinny = SkinnyOf(draft);
-  node.folded.assign(draft.stage.ops.begin() + 1, draft.stage.ops.end());
   const GemmArgs& gemm = node.skinny.gemm;
   node.weights_ahead =
       !SomebodyWrites(drafts, MatrixAt(gemm.w, gemm.n, gemm.k, gemm.ldw)) &&
@@ -73,17 +72,8 @@ std::vector<GraphNode> GraphNodesOf(const Program& program, std::span<const int8
 
 std::vector<GraphNode> NodesOfOps(const Program& program) {
   std::vector<GraphNode> nodes(program.ops.size());
-  for (size_t i = 0; i < nodes.size(); ++i) nodes[i].op = program.ops[i];
+  for (uint32_t i = 0; i < nodes.size(); ++i) nodes[i].op = program.ops[i], nodes[i].ops = {i};
   return nodes;
-}
-
-std::string DescribeNode(const Program& program, const GraphNode& node) {
-  std::string text = concert_op_kind_name(node.op.kind);
-  for (size_t i = 0; i < node.folded.size(); ++i) {
-    absl::StrAppend(&text, i == 0 ? " <- " : ", ",
-                    concert_op_kind_name(program.ops[node.folded[i]].kind));
-  }
-  return text;
 }
 
 }  // namespace concert::kernels

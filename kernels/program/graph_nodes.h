@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "kernels/program/program.h"
@@ -22,9 +21,9 @@ struct GraphNode {
   Kind kind = Kind::kOp;
   // As the program has it, but for a norm's residual, which the GEMM ahead of it may add.
   Op op;
-  SkinnyGemm skinny = {};        // of kSkinny
-  bool weights_ahead = false;    // of kSkinny: nobody in the program writes W or the gain
-  std::vector<uint32_t> folded;  // of kSkinny: ops that became part of it
+  SkinnyGemm skinny = {};      // of kSkinny
+  bool weights_ahead = false;  // of kSkinny: nobody in the program writes W or the gain
+  std::vector<uint32_t> ops;   // those of the program that it does, its own first
 
   bool IsLaunched() const { return kind != Kind::kNone; }
 };
@@ -34,9 +33,6 @@ struct GraphNode {
 std::vector<GraphNode> GraphNodesOf(const Program& program, std::span<const int8_t> owners = {});
 // Each op by itself: of a GPU without the skinny kernel.
 std::vector<GraphNode> NodesOfOps(const Program& program);
-
-// An op's kind and what was folded into it, as Program::Stage has it.
-std::string DescribeNode(const Program& program, const GraphNode& node);
 
 }  // namespace concert::kernels
 

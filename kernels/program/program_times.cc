@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "kernels/step/step_plan.h"
+
 namespace concert::kernels {
 namespace {
 
@@ -105,7 +107,7 @@ EngineTimes GraphTimes(const DeviceModel& device, const Program& program) {
   };
   add_copies(/*out=*/false);
   for (const GraphNode& node : GraphNodesOf(program)) {
-    if (node.IsLaunched()) add(DescribeNode(program, node), node.op.work);
+    if (node.IsLaunched()) add(KindsOf(program, node.ops), node.op.work);
   }
   add_copies(/*out=*/true);
   return times;

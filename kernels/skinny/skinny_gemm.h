@@ -40,7 +40,7 @@ SkinnyTiling TilingOf(uint32_t n, uint32_t k, int sm_count);
 
 // Two blocks share an SM, so that the next launch's can load their weights while one computes.
 inline constexpr uint32_t kSkinnyRingBytes = 100 * 1024;
-// Of W and of A, one step of K, and of the norm's gain.
+// Of W and of A, one step of K.
 CONCERT_ON_BOTH_SIDES constexpr uint32_t SkinnyStageBytes(uint32_t columns) {
   return (columns + kMaxSkinnyRows) * kSkinnyStep * 2;
 }

@@ -8,6 +8,7 @@
 
 #include "kernels/activation.cuh"
 #include "kernels/cuda_api/element.cuh"
+#include "kernels/cuda_api/matrices.cuh"
 #include "kernels/group/async.cuh"
 #include "kernels/group/wgmma.cuh"
 #include "kernels/skinny/skinny_args.h"
@@ -195,21 +196,11 @@ class SkinnyBlock {
       ScalePair(x.y, gain.y, squares);
       ScalePair(x.z, gain.z, squares);
       ScalePair(x.w, gain.w, squares);
-      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(x.x), "r"(x.y),
-                   "r"(x.z), "r"(x.w)
-                   : "memory");
+      StoreShared(at, x);
     }
     PublishShared();  // the tensor cores read what threads have written
     __syncwarp();
     if (threadIdx.x % 32 == 0) Arrive(Scaled(stage));
-  }
-  __device__ static uint4 LoadShared(uint32_t at) {
-    uint4 value;
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-                 : "r"(at)
-                 : "memory");
-    return value;
   }
   __device__ static void ScalePair(uint32_t& x, uint32_t gain, float& squares) {
     const float2 values = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(x));

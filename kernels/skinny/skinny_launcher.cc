@@ -2,7 +2,6 @@
 
 #include <array>
 
-#include "absl/strings/str_cat.h"
 #include "kernels/cuda_api/launch_kernel.h"
 #include "kernels/skinny/skinny_args.h"
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -199,15 +200,14 @@ class WaitPlanner {
   std::vector<Stages> done_, visible_;  // [stage][stage before it]
 };
 
-// What a stage does, by the names that `name` appends of its ops.
+// What ops do that became one, by the names that `name` appends of each.
 template <typename Name>
-std::string TextOf(const PlannedStage& stage, const Name& name) {
-  if (stage.ops.empty()) return "bindings";
+std::string TextOf(std::span<const uint32_t> ops, const Name& name) {
+  if (ops.empty()) return "bindings";
   std::string text;
-  name(&text, stage.ops.front());
-  if (stage.ops.size() == 1) return text;
-  const std::vector<uint32_t> folded(stage.ops.begin() + 1, stage.ops.end());
-  return absl::StrCat(text, " <- ", absl::StrJoin(folded, ", ", name));
+  name(&text, ops.front());
+  if (ops.size() == 1) return text;
+  return absl::StrCat(text, " <- ", absl::StrJoin(ops.subspan(1), ", ", name));
 }
 
 uint64_t BytesOf(const StepCopy& copy) {
@@ -278,8 +278,14 @@ absl::StatusOr<StepPlan> PlanStep(const Program& program, uint64_t exchange_byte
 }
 
 std::string DescribeStage(const Program& program, const PlannedStage& stage) {
-  return TextOf(stage, [&](std::string* out, uint32_t op) {
+  return TextOf(stage.ops, [&](std::string* out, uint32_t op) {
     absl::StrAppend(out, concert_op_kind_name(program.ops[op].kind), " ", op);
+  });
+}
+
+std::string KindsOf(const Program& program, std::span<const uint32_t> ops) {
+  return TextOf(ops, [&](std::string* out, uint32_t op) {
+    out->append(concert_op_kind_name(program.ops[op].kind));
   });
 }
 
@@ -292,11 +298,7 @@ std::vector<Program::Stage> StagesOf(const Program& program, const StepPlan& pla
   std::vector<Program::Stage> stages;
   for (const PlannedStage& stage : plan.stages) {
     if (direct && stage.ops.empty()) continue;
-    stages.push_back({.what = TextOf(stage,
-                                     [&](std::string* out, uint32_t op) {
-                                       out->append(concert_op_kind_name(program.ops[op].kind));
-                                     }),
-                      .work = WorkOf(stage, rows)});
+    stages.push_back({.what = KindsOf(program, stage.ops), .work = WorkOf(stage, rows)});
   }
   return stages;
 }

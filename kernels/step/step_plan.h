@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,10 +23,10 @@ inline constexpr uint64_t kStepExchangeBytes = 14 << 20;
 
 struct PlannedStage {
   StageKind kind = StageKind::kCopy;
-  Op op;                            // of attention and rows
-  StepGemm gemm;                    // of a GEMM
-  StepCopy copy;                    // of a copy
-  bool exchanges = false;           // attention: op's out is in the exchange
+  Op op;                   // of attention and rows
+  StepGemm gemm;           // of a GEMM
+  StepCopy copy;           // of a copy
+  bool exchanges = false;  // attention: op's out is in the exchange
   Awaited awaited = Awaited::kNever;
   std::vector<uint32_t> ops;        // of the program, by place: all that the stage does
   std::vector<uint32_t> waits;      // stages, all of them earlier, that must have ended
@@ -54,6 +55,8 @@ absl::StatusOr<StepPlan> PlanStep(const Program& program, uint64_t exchange_byte
 
 // "gemm 3 <- rope_append 4": an op and what was folded into it, for who looks on.
 std::string DescribeStage(const Program& program, const PlannedStage& stage);
+// "gemm <- rope_append": the kinds of ops that became one.
+std::string KindsOf(const Program& program, std::span<const uint32_t> ops);
 // The same of all stages, by kinds alone ("gemm <- rope_append"), with what they cost, and in their
 // order: what a program that the step kernel runs has as Program::stages. Without those that copy
 // bindings, unless every run needs them.

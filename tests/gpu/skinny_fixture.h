@@ -3,7 +3,6 @@
 #define CONCERT_TESTS_GPU_SKINNY_FIXTURE_H_
 
 #include <memory>
-#include <optional>
 
 #include "kernels/gemm/gemm_cache.h"
 #include "kernels/skinny/skinny_launcher.h"

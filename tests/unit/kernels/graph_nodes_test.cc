@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/program/pass.h"
+#include "kernels/step/step_plan.h"
 #include "tests/unit/kernels/step_recorder.h"
 
 namespace concert::kernels {
@@ -36,7 +37,7 @@ std::vector<std::string> LaunchesOf(const Program& program, std::span<const int8
   for (const GraphNode& node : GraphNodesOf(program, owners)) {
     if (node.IsLaunched())
       texts.push_back((node.kind == GraphNode::Kind::kSkinny ? "skinny " : "") +
-                      DescribeNode(program, node));
+                      KindsOf(program, node.ops));
   }
   return texts;
 }
