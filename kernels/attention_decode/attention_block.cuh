@@ -45,11 +45,32 @@ __device__ __forceinline__ float WeightOf(const SoftmaxState& state, float large
   return state.sum == 0 ? 0 : exp2f(state.largest - largest);
 }
 
-// What a block works on: tokens [begin, end) of a row.
+// What some warps of a block work on together: tokens [begin, end) of a row.
 struct AttentionChunk {
   uint64_t row;
   uint32_t kv_head, index;  // index: among the row's chunks
   uint32_t begin, end;
+};
+
+// Warps of a block that work on chunks together, which are neighbours, and this one among them.
+class AttentionTeam {
+ public:
+  __device__ explicit AttentionTeam(uint32_t warps) : warps_(warps) {}
+  __device__ uint32_t warps() const { return warps_; }
+  __device__ uint32_t threads() const { return 32 * warps_; }
+  // Among the block's teams; how many those are.
+  __device__ uint32_t index() const { return threadIdx.x / threads(); }
+  __device__ uint32_t count() const { return blockDim.x / threads(); }
+  // This warp and this thread, among the team's.
+  __device__ uint32_t warp() const { return threadIdx.x / 32 % warps_; }
+  __device__ uint32_t thread() const { return threadIdx.x % threads(); }
+  // __syncthreads of the team. Barrier 0 is that of all threads.
+  __device__ void Sync() const {
+    asm volatile("bar.sync %0, %1;" ::"r"(1 + index()), "r"(threads()) : "memory");
+  }
+
+ private:
+  const uint32_t warps_;
 };
 
 // A warp's part of a chunk. Lanes are 8 quads: lane / 4 is the head of q among those that share the
@@ -253,7 +274,7 @@ __device__ void Keep(WarpAttention<kDim, Cached>& attention, WarpResults<kDim, k
 // This warp's part of a chunk, into `results`.
 template <typename Cached, int kDim, int kWarps>
 __device__ void AttendChunk(const AttentionDecodeArgs& op, const AttentionChunk& chunk,
-                            WarpResults<kDim, kWarps>& results) {
+                            const AttentionTeam& team, WarpResults<kDim, kWarps>& results) {
   using Warp = WarpAttention<kDim, Cached>;
   // Where this lane's token of the step from `first` on begins; the last, if there are fewer.
   const auto token_at = [&](uint32_t first) {
@@ -262,10 +283,10 @@ __device__ void AttendChunk(const AttentionDecodeArgs& op, const AttentionChunk&
   };
   Warp attention;
   attention.LoadQ(op, chunk);
-  uint32_t first = chunk.begin + threadIdx.x / 32 * Warp::kTokens;
+  uint32_t first = chunk.begin + team.warp() * Warp::kTokens;
   uint64_t at = first < chunk.end ? token_at(first) : 0;
   while (first < chunk.end) {
-    const uint32_t next = first + blockDim.x / 32 * Warp::kTokens;
+    const uint32_t next = first + team.warps() * Warp::kTokens;
     // Looked up ahead, so that no load of K waits for one of the page table.
     const uint64_t next_at = next < chunk.end ? token_at(next) : 0;
     attention.Add(op, first, chunk.end, at);
@@ -301,17 +322,18 @@ __device__ __forceinline__ float Quotient(float sum, const SoftmaxState& all) {
 }
 
 // Adds up the warps' results: to out where a row has one chunk, else to the chunk's partial sums.
-// REQUIRES: all threads call it, and all warps have attended.
+// REQUIRES: all threads of the team call it, and all its warps have attended.
 template <typename Cached, int kDim, int kWarps>
 __device__ void FinishChunk(const AttentionDecodeArgs& op, const AttentionChunk& chunk,
-                            const AttentionPartials& partials,
+                            const AttentionTeam& team, const AttentionPartials& partials,
                             const WarpResults<kDim, kWarps>& results) {
   const uint32_t group = op.q_heads / op.kv_heads;
-  const int warps = static_cast<int>(blockDim.x / 32);
-  for (uint32_t i = threadIdx.x; i < group * kDim; i += blockDim.x) {
+  const int warps = static_cast<int>(team.warps());
+  const int first = static_cast<int>(team.index() * team.warps());
+  for (uint32_t i = team.thread(); i < group * kDim; i += team.threads()) {
     const uint32_t head = i / kDim, element = i % kDim;
     SoftmaxState all;
-    float sum = AddUpWarps(results, warps, head, element, all);
+    float sum = AddUpWarps(results, warps, head, element, all, first);
     if constexpr (sizeof(Cached) == 1) sum *= op.cache.v_scale;
     const uint64_t q_head = uint64_t{chunk.kv_head} * group + head;
     if (partials.chunks == 1) {

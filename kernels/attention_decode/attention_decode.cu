@@ -5,20 +5,25 @@
 namespace concert::kernels::cuda {
 namespace {
 
-// Which item of an op it is, and its tokens. A warp's lanes see one length, which the client may
-// change meanwhile; what another warp sees is no matter to it.
+// Which item of an op it is; its tokens are not known yet.
 __device__ AttentionChunk ChunkOf(const AttentionKernelArgs& args, const AttentionDecodeArgs& op,
                                   uint32_t item) {
-  AttentionChunk chunk;
+  AttentionChunk chunk = {};
   const uint32_t of_row = item / op.kv_heads, row = of_row / args.partials.chunks;
   chunk.kv_head = item - of_row * op.kv_heads;
   chunk.row = row;
   chunk.index = of_row - row * args.partials.chunks;
-  const uint32_t length = __shfl_sync(kAll, op.LengthOf(row), 0);
+  return chunk;
+}
+
+// A warp's lanes see one length, which the client may change meanwhile; what another warp sees is
+// no matter to it.
+__device__ void FindTokens(const AttentionKernelArgs& args, const AttentionDecodeArgs& op,
+                           AttentionChunk& chunk) {
+  const uint32_t length = __shfl_sync(kAll, op.LengthOf(chunk.row), 0);
   const uint32_t first = length - min(length, op.span_max());
   chunk.begin = min(length, first + chunk.index * args.chunk_tokens);
   chunk.end = min(length, chunk.begin + args.chunk_tokens);
-  return chunk;
 }
 
 // The next launch may take the SMs that this one's last blocks leave.
@@ -51,25 +56,34 @@ __device__ AttentionPartials PartialsOf(const AttentionKernelArgs& args, uint64_
 template <int kDim, typename Cached>
 __device__ void Attend(const AttentionKernelArgs& args) {
   extern __shared__ __align__(128) char shared[];
-  auto& results = *reinterpret_cast<WarpResults<kDim, MostAttentionWarps(kDim)>*>(shared);
+  const uint32_t warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  char* const ring = shared + warp * AttentionRingBytes(kDim, sizeof(Cached));
+  auto& results = *reinterpret_cast<WarpResults<kDim, MostAttentionWarps(kDim)>*>(
+      shared + warps * AttentionRingBytes(kDim, sizeof(Cached)));
+  const AttentionTeam team(args.warps_each);
   LineUp(args);
   const uint32_t items = args.op_count * args.op_items;
-  for (uint32_t item = blockIdx.x; item < items; item += gridDim.x) {
+  for (uint32_t item = blockIdx.x * team.count() + team.index(); item < items;
+       item += gridDim.x * team.count()) {
     const uint32_t index = item / args.op_items;
     if (!IsThere(args, index)) continue;
     const AttentionDecodeArgs op = OpAt(args, index);
-    const AttentionChunk chunk = ChunkOf(args, op, item - index * args.op_items);
+    AttentionChunk chunk = ChunkOf(args, op, item - index * args.op_items);
     if constexpr (AttendsByRing(kDim, sizeof(Cached))) {
-      RingAttention<kDim> attention(op, chunk, shared);
-      attention.Attend();
-      __syncthreads();  // results take the rings' place
+      PageWindow pages(op, chunk.row);
+      // Its tokens as a rule: their pages are on their way while the length is.
+      pages.MoveTo(chunk.index * args.chunk_tokens);
+      FindTokens(args, op, chunk);
+      RingAttention<kDim> attention(op, chunk, team, ring);
+      attention.Attend(pages);
       attention.Keep(results);
     } else {
-      AttendChunk<Cached>(op, chunk, results);
+      FindTokens(args, op, chunk);
+      AttendChunk<Cached>(op, chunk, team, results);
     }
-    __syncthreads();
-    FinishChunk<Cached>(op, chunk, PartialsOf<kDim>(args, index), results);
-    __syncthreads();  // results have been read before the next item's come
+    team.Sync();
+    FinishChunk<Cached>(op, chunk, team, PartialsOf<kDim>(args, index), results);
+    team.Sync();  // results have been read before the next item's come
   }
 }
 

@@ -36,12 +36,16 @@ struct AttentionDecodeArgs {
     return static_cast<uint32_t>(
         Clamped(LoadIndex(lengths, row, IndexType::kInt32), uint64_t{length_max} + 1));
   }
-  CONCERT_ON_BOTH_SIDES KvPlace PlaceOf(uint64_t row, uint32_t token) const {
-    const uint32_t page = token / cache.page_size;
+  // Which of the cache's pages a row's page `page` is.
+  CONCERT_ON_BOTH_SIDES uint64_t PageOf(uint64_t row, uint32_t page) const {
     const int64_t index = page_table == 0
                               ? static_cast<int64_t>(row)
                               : LoadIndex(page_table, row * table_stride + page, IndexType::kInt32);
-    return {Clamped(index, cache.pages), token - page * cache.page_size};
+    return Clamped(index, cache.pages);
+  }
+  CONCERT_ON_BOTH_SIDES KvPlace PlaceOf(uint64_t row, uint32_t token) const {
+    const uint32_t page = token / cache.page_size;
+    return {PageOf(row, page), token - page * cache.page_size};
   }
   // The element of k and of v at which head 0 of a row's token begins.
   CONCERT_ON_BOTH_SIDES uint64_t TokenAt(uint64_t row, uint32_t token) const {

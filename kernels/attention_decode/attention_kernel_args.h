@@ -2,7 +2,6 @@
 #ifndef CONCERT_KERNELS_ATTENTION_DECODE_ATTENTION_KERNEL_ARGS_H_
 #define CONCERT_KERNELS_ATTENTION_DECODE_ATTENTION_KERNEL_ARGS_H_
 
-#include <algorithm>
 #include <cstdint>
 
 #include "kernels/attention_decode/attention_decode_args.h"
@@ -19,20 +18,29 @@ inline constexpr int kAttentionWarps = 4;
 CONCERT_ON_BOTH_SIDES constexpr int MostAttentionWarps(uint32_t head_dim) {
   return head_dim > 128 ? kAttentionWarps : 2 * kAttentionWarps;
 }
-// Whether keys and values come through shared memory (ring_attention.cuh), and of each warp's ring
-// the slots and their bytes: as many as let two blocks be on an SM.
+// Whether keys and values come through shared memory (ring_attention.cuh).
 CONCERT_ON_BOTH_SIDES constexpr bool AttendsByRing(uint32_t head_dim, uint32_t element_bytes) {
   return head_dim <= 128 && element_bytes == 2;
 }
-inline constexpr int kAttentionSlots = 3;
-inline constexpr uint32_t kAttentionSlotBytes = 8192;
-// Dynamic shared memory of a block: rings, and in their place the warps' results.
+// Of each warp's ring then: what a block does not take other blocks have, also those of the launch
+// behind. Passes of ADR 36 took 76, 148 and 87 us a layer with two slots, 77, 149 and 97 with
+// three; with 32 tokens of 64 elements in each of two 74, 139 and 87 instead of 73, 138 and 87 (one
+// H200).
+inline constexpr uint32_t kAttentionSlots = 2, kAttentionSlotTokens = 16;
+// Of a warp; 0: it has none.
+CONCERT_ON_BOTH_SIDES constexpr uint32_t AttentionRingBytes(uint32_t head_dim,
+                                                            uint32_t element_bytes) {
+  const uint32_t token_bytes = 2 * head_dim * element_bytes;
+  return AttendsByRing(head_dim, element_bytes)
+             ? kAttentionSlots * kAttentionSlotTokens * token_bytes
+             : 0;
+}
+// Dynamic shared memory of a block: the warps' rings, then their results.
 constexpr uint32_t AttentionSharedBytes(uint32_t head_dim, uint32_t element_bytes, int warps) {
   const uint32_t state_bytes = 8;
   const uint32_t results = static_cast<uint32_t>(MostAttentionWarps(head_dim)) * kMaxHeadGroup *
                            (head_dim * 4 + state_bytes);
-  const uint32_t rings = static_cast<uint32_t>(warps * kAttentionSlots) * kAttentionSlotBytes;
-  return AttendsByRing(head_dim, element_bytes) ? std::max(rings, results) : results;
+  return static_cast<uint32_t>(warps) * AttentionRingBytes(head_dim, element_bytes) + results;
 }
 // Of the launch that adds up chunks; a warp takes a head of a row.
 inline constexpr int kCombineThreads = 128;
@@ -66,6 +74,7 @@ struct AttentionKernelArgs {
   uint32_t op_count;
   uint32_t op_items;  // chunks of an op, for each head of the cache
   uint32_t chunk_tokens;
+  uint32_t warps_each;         // of a block's, that work on a chunk together; they divide its warps
   AttentionPartials partials;  // of all rows
   // Op i does nothing where bit i is 0. Null: all are there.
   const uint32_t* there;

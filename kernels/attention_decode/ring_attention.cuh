@@ -4,6 +4,7 @@
 #ifndef CONCERT_KERNELS_ATTENTION_DECODE_RING_ATTENTION_CUH_
 #define CONCERT_KERNELS_ATTENTION_DECODE_RING_ATTENTION_CUH_
 
+#include "kernels/attention_decode/page_window.cuh"
 #include "kernels/attention_decode/slot_attention.cuh"
 
 namespace concert::kernels::cuda {
@@ -11,30 +12,34 @@ namespace concert::kernels::cuda {
 template <int kDim>
 class RingAttention {
  public:
-  // `rings`: the block's, kAttentionSlots slots for each warp.
-  __device__ RingAttention(const AttentionDecodeArgs& op, const AttentionChunk& chunk, char* rings)
+  // `ring`: this warp's, of kAttentionSlots slots.
+  __device__ RingAttention(const AttentionDecodeArgs& op, const AttentionChunk& chunk,
+                           const AttentionTeam& team, char* ring)
       : op_(op),
         chunk_(chunk),
-        ring_(rings + threadIdx.x / 32 * kAttentionSlots * Slot::kBytes),
-        step_(blockDim.x / 32 * Slot::kTokens) {}
+        ring_(ring),
+        first_(chunk.begin + team.warp() * Slot::kTokens),
+        step_(team.warps() * Slot::kTokens) {}
 
-  // This warp's part of the chunk. REQUIRES: all lanes call it, once.
-  __device__ void Attend() {
-    uint32_t first = chunk_.begin + threadIdx.x / 32 * Slot::kTokens;
+  // This warp's part of the chunk, whose row's pages `pages` finds. REQUIRES: all lanes call it,
+  // once.
+  __device__ void Attend(PageWindow& pages) {
+    uint32_t first = first_;
     if (first >= chunk_.end) return;
     uint64_t at[kAttentionSlots];
 #pragma unroll
-    for (int slot = 0; slot < kAttentionSlots; ++slot) at[slot] = TokenAt(first + slot * step_);
+    for (uint32_t slot = 0; slot < kAttentionSlots; ++slot)
+      at[slot] = LookUp(pages, first + slot * step_);
 #pragma unroll
-    for (int slot = 0; slot < kAttentionSlots; ++slot) Load(slot, first + slot * step_, at[slot]);
+    for (uint32_t slot = 0; slot < kAttentionSlots; ++slot)
+      Load(slot, first + slot * step_, at[slot]);
     const uint32_t group = op_.q_heads / op_.kv_heads, head = threadIdx.x % 32 / 4;
     attention_.LoadQ(
         op_.q + 2 * (chunk_.row * op_.q_stride + (chunk_.kv_head * group + head) * kDim),
         head < group, [](Address word) { return *reinterpret_cast<const uint32_t*>(word); });
-    for (int slot = 0; first < chunk_.end; first += step_) {
-      // Looked up ahead, so that no copy waits for the page table.
+    for (uint32_t slot = 0; first < chunk_.end; first += step_) {
       const uint32_t next = first + kAttentionSlots * step_;
-      const uint64_t next_at = next < chunk_.end ? TokenAt(next) : 0;
+      const uint64_t next_at = LookUp(pages, next);
       WaitForUnits<kAttentionSlots - 1>();
       __syncwarp();
       attention_.Add(op_, ring_ + slot * Slot::kBytes, 0, chunk_.end - first);
@@ -44,25 +49,27 @@ class RingAttention {
     }
   }
 
-  // REQUIRES: all lanes call it, and no warp of the block attends any more: results may lie where
-  // rings did.
+  // REQUIRES: all lanes call it.
   template <int kWarps>
   __device__ void Keep(WarpResults<kDim, kWarps>& results) {
     attention_.Keep(op_.q_heads / op_.kv_heads, results);
   }
 
  private:
-  using Slot = SlotLayout<kDim, kTokensAtOnce<kDim>>;
-  static_assert(Slot::kBytes == kAttentionSlotBytes);
+  using Slot = SlotLayout<kDim, kAttentionSlotTokens>;
+  static_assert(kAttentionSlots * Slot::kBytes == AttentionRingBytes(kDim, 2));
 
-  // Where in k and v this lane's token of those from `first` on begins, bytes; the chunk's last, if
-  // there are fewer, whose values are numbers as far as any are.
-  __device__ uint64_t TokenAt(uint32_t first) const {
-    const uint32_t token = min(first + threadIdx.x % Slot::kTokens, chunk_.end - 1);
-    return 2 * (op_.TokenAt(chunk_.row, token) + uint64_t{chunk_.kv_head} * op_.cache.head_stride);
+  // Where in k and v this lane's token of a slot's from `first` on begins, bytes; the chunk's last,
+  // if there are fewer, whose values are numbers as far as any are. 0 of a slot without tokens.
+  __device__ uint64_t LookUp(PageWindow& pages, uint32_t first) const {
+    if (first >= chunk_.end) return 0;
+    const uint32_t last = min(first + Slot::kTokens, chunk_.end) - 1;
+    if (!pages.Has(last)) pages.MoveTo(first);
+    const uint32_t token = min(first + threadIdx.x % Slot::kTokens, last);
+    return 2 * (pages.TokenAt(token) + uint64_t{chunk_.kv_head} * op_.cache.head_stride);
   }
   // Asks for tokens, if there are any: of which lane l % kTokens knows where one begins.
-  __device__ void Load(int slot, uint32_t first, uint64_t at) const {
+  __device__ void Load(uint32_t slot, uint32_t first, uint64_t at) const {
     constexpr uint32_t kUnits = kDim / 8;  // of 16 bytes, of a token
     const uint32_t to = SharedAddress(ring_) + slot * Slot::kBytes, lane = threadIdx.x % 32;
     if (first < chunk_.end) {
@@ -81,7 +88,7 @@ class RingAttention {
   const AttentionDecodeArgs& op_;
   const AttentionChunk& chunk_;
   char* const ring_;
-  const uint32_t step_;  // tokens that the block's warps take at a time
+  const uint32_t first_, step_;  // of its tokens; those that the team takes at a time
   SlotAttention<kDim, Slot> attention_;
 };
 

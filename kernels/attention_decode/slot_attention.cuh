@@ -34,10 +34,6 @@ struct SlotLayout {
   }
 };
 
-// Tokens that a warp takes at a time.
-template <int kDim>
-inline constexpr uint32_t kTokensAtOnce = 2048 / kDim;
-
 // Keys, and columns of values, are the left operand of the tensor cores, heads of q, and the
 // weights of tokens, the right one. Lane l has heads 2 * (l % 4) and the next of those that share
 // the cache's, of tokens l / 4 and l / 4 + 8 of sixteen.
@@ -45,7 +41,8 @@ inline constexpr uint32_t kTokensAtOnce = 2048 / kDim;
 template <int kDim, class Slot>
 class SlotAttention {
  public:
-  static constexpr uint32_t kTokens = kTokensAtOnce<kDim>;
+  // At a time; what is known of them are registers.
+  static constexpr uint32_t kTokens = Slot::kTokens < 2048 / kDim ? Slot::kTokens : 2048 / kDim;
 
   // Asks for q, word by word: of head l / 4, which stands at `head` if there is one.
   template <typename LoadWord>
