@@ -43,7 +43,7 @@
                                                           X(cuMemHostAlloc) X(cuMemFreeHost)       \
                                                               X(cuEventQuery) X(cuLaunchKernelEx)  \
                                                                   X(cuFuncSetAttribute)            \
-                                                                      X(cuTensorMapEncodeTiled)
+                                                                      X(cuTensorMapEncodeTiled) X(cuStreamGetCaptureInfo) X(cuGraphExecKernelNodeSetParams)
 
 namespace concert::kernels::cuda {
 

@@ -1,5 +1,6 @@
 // All bindings of a launch, copied by one kernel: a copy each by the driver takes 2 us, one after
 // the other.
+#include "kernels/group/async.cuh"
 #include "kernels/program/binding_copy_args.h"
 
 namespace concert::kernels::cuda {
@@ -16,6 +17,8 @@ __device__ void Copy(const Transfer& copy, uint64_t first, uint64_t step) {
 }  // namespace
 
 extern "C" __global__ void concert_copy_bindings(const __grid_constant__ BindingCopyArgs args) {
+  ReleaseNextLaunch();
+  WaitForPreviousLaunch();
   if (args.there != nullptr && blockIdx.x == 0 && threadIdx.x == 0) *args.there = args.members;
   if (args.count == 0) return;
   const Transfer& copy = args.copies[blockIdx.x / args.blocks_each];

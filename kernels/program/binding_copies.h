@@ -1,8 +1,10 @@
-// Copies between where runs have their bindings and where their ops have them, as one launch.
+// Copies between where runs have their bindings and where their ops have them, as one node of their
+// graph.
 #ifndef CONCERT_KERNELS_PROGRAM_BINDING_COPIES_H_
 #define CONCERT_KERNELS_PROGRAM_BINDING_COPIES_H_
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "kernels/cuda_api/launch_context.h"
 #include "kernels/program/binding_copy_args.h"
 #include "kernels/program/transfers.h"
@@ -26,8 +28,12 @@ class BindingCopies {
     args_.there = reinterpret_cast<uint32_t*>(there);
     args_.members = members;
   }
-  // On the context's stream; nothing if there is nothing to do.
-  absl::Status Launch(const LaunchContext& context);
+
+  // A node that copies nothing yet, behind what is captured on the context's stream. It heeds
+  // LaunchContext::begins_early, and lets the next launch begin early.
+  static absl::StatusOr<CUgraphNode> Capture(const LaunchContext& context);
+  // That is what the node of an executable does from its next launch on.
+  absl::Status Set(const LaunchContext& context, CUgraphExec executable, CUgraphNode node);
 
  private:
   const Way way_;

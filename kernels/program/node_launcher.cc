@@ -1,5 +1,6 @@
 #include "kernels/program/node_launcher.h"
 
+#include "kernels/program/binding_copies.h"
 #include "kernels/skinny/skinny_launcher.h"
 
 namespace concert::kernels::cuda {
@@ -18,6 +19,14 @@ absl::Status NodeLauncher::Launch(size_t op) {
   }
   const OpKind& kind = *FindOpKind(node.op.kind);
   return Overlapping(kind, [&] { return kind.launch(context_, node.op); });
+}
+
+absl::StatusOr<CUgraphNode> NodeLauncher::CaptureCopies() {
+  context_.begins_early = released_;
+  absl::StatusOr<CUgraphNode> node = BindingCopies::Capture(context_);
+  context_.begins_early = false;
+  released_ = HasSkinnyKernel(context_);
+  return node;
 }
 
 absl::Status NodeLauncher::LaunchTogether(std::span<const Op* const> ops, const uint32_t* there) {

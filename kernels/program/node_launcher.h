@@ -9,6 +9,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "kernels/cuda_api/launch_context.h"
 #include "kernels/op_table.h"
 #include "kernels/program/graph_nodes.h"
@@ -23,6 +24,8 @@ class NodeLauncher {
   bool IsLaunched(size_t op) const { return nodes_[op].IsLaunched(); }
   // Enqueues it on the context's stream. REQUIRES: IsLaunched(op).
   absl::Status Launch(size_t op);
+  // The same of copies of bindings (BindingCopies::Capture).
+  absl::StatusOr<CUgraphNode> CaptureCopies();
   // The same of one op of several programs: OpKind::launch_together.
   absl::Status LaunchTogether(std::span<const Op* const> ops, const uint32_t* there);
   // What is launched next does not follow the last launch alone.

@@ -69,9 +69,23 @@ class Capturer {
         workspace_bytes_(context.workspace_bytes),
         branches_(context) {}
 
-  absl::Status Run() {
-    if (absl::Status status = branches_.Open(context_.gpu, pass_.member_count); !status.ok())
-      return status;
+  // `in`, `out`: become the nodes that copy bindings.
+  absl::Status Run(CUgraphNode& in, CUgraphNode& out) {
+    absl::Status status = branches_.Open(context_.gpu, pass_.member_count);
+    if (status.ok()) status = AddCopies(in);
+    if (status.ok()) status = AddOps();
+    if (status.ok()) status = AddCopies(out);
+    return status;
+  }
+
+ private:
+  absl::Status AddCopies(CUgraphNode& node) {
+    const absl::StatusOr<CUgraphNode> captured = launcher_.CaptureCopies();
+    if (captured.ok()) node = *captured;
+    return captured.status();
+  }
+
+  absl::Status AddOps() {
     for (size_t i = 0, count = 0; i < pass_.program.ops.size(); i += count) {
       const std::vector<const Op*> together = TogetherFrom(i);
       count = together.empty() ? 1 : together.size();
@@ -85,7 +99,6 @@ class Capturer {
     return Join();
   }
 
- private:
   // The ops that members have at `index`, where those go as one launch; else none.
   std::vector<const Op*> TogetherFrom(size_t index) const {
     const Op* const first = &pass_.program.ops[index];
@@ -202,7 +215,7 @@ absl::StatusOr<std::unique_ptr<PassGraph>> PassGraph::Capture(LaunchContext& con
   CUresult ended = CUDA_SUCCESS;
   {
     Capturer capturer(context, pass, made->there_, made->graph_, made->nodes_);
-    status = capturer.Run();
+    status = capturer.Run(made->in_, made->out_);
     ended = driver.cuStreamEndCapture(stream, &graph);
   }
   if (!status.ok()) return status;
@@ -229,8 +242,6 @@ absl::Status PassGraph::Enable(uint32_t members) {
   return absl::OkStatus();
 }
 
-// What fails in front of the graph has touched nothing but the pass's own arena; behind it, as
-// ProgramGraph::Launch says.
 absl::Status PassGraph::Launch(const LaunchContext& context, std::span<const Op* const> runs) {
   uint32_t members = 0;
   BindingCopies in(Way::kIn), out(Way::kOut);
@@ -241,9 +252,10 @@ absl::Status PassGraph::Launch(const LaunchContext& context, std::span<const Op*
   }
   if (absl::Status status = Enable(members); !status.ok()) return status;
   in.Note(members, there_);
-  if (absl::Status status = in.Launch(context); !status.ok()) return status;
+  if (absl::Status status = in.Set(context, executable_, in_); !status.ok()) return status;
+  if (absl::Status status = out.Set(context, executable_, out_); !status.ok()) return status;
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuGraphLaunch, executable_, context.stream);
-  return out.Launch(context);
+  return absl::OkStatus();
 }
 
 }  // namespace concert::kernels::cuda

@@ -24,9 +24,9 @@ class PassGraph final : public ProgramExecutable {
   // REQUIRES: nothing launched it that has not ended.
   ~PassGraph() override;
 
-  // Enqueues runs of it between copies of their bindings, on the context's stream. Nothing is done
-  // for members that have none. REQUIRES: runs in it that were launched before are
-  // ahead on the stream: they have the same arena.
+  // Enqueues runs of it with their bindings, on the context's stream, all of them or none. Nothing
+  // is done for members that have none. REQUIRES: runs in it that were launched before are ahead on
+  // the stream: they have the same arena.
   absl::Status Launch(const LaunchContext& context, std::span<const Op* const> runs);
 
  private:
@@ -38,6 +38,7 @@ class PassGraph final : public ProgramExecutable {
   const int gpu_;
   CUgraph graph_ = nullptr;  // whose nodes name those of the executable
   CUgraphExec executable_ = nullptr;
+  CUgraphNode in_ = nullptr, out_ = nullptr;                     // copy bindings
   std::array<std::vector<CUgraphNode>, kMaxPassMembers> nodes_;  // by member, its own
   Address there_ = 0;  // where launches for several members see who takes part
   uint32_t enabled_ = 0;

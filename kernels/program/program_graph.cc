@@ -1,5 +1,8 @@
 #include "kernels/program/program_graph.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "kernels/program/binding_copies.h"
 #include "kernels/program/node_launcher.h"
@@ -7,8 +10,7 @@
 namespace concert::kernels::cuda {
 namespace {
 
-absl::Status LaunchNodes(LaunchContext& context, const Program& program) {
-  NodeLauncher nodes(context, program);
+absl::Status LaunchNodes(NodeLauncher& nodes, const Program& program) {
   for (size_t i = 0; i < program.ops.size(); ++i) {
     if (!nodes.IsLaunched(i)) continue;
     const absl::Status status = nodes.Launch(i);
@@ -28,34 +30,46 @@ absl::StatusOr<std::unique_ptr<ProgramGraph>> ProgramGraph::Capture(LaunchContex
   // Relaxed: what other threads do meanwhile is no part of it and stays allowed.
   CONCERT_RETURN_IF_DRIVER_ERROR(driver, context.gpu, cuStreamBeginCapture, context.stream,
                                  CU_STREAM_CAPTURE_MODE_RELAXED);
-  const absl::Status launched = LaunchNodes(context, program);
-  CUgraph graph = nullptr;
-  const CUresult ended = driver.cuStreamEndCapture(context.stream, &graph);
-  CUresult instantiated = CUDA_ERROR_INVALID_VALUE;
-  if (launched.ok() && ended == CUDA_SUCCESS)
-    instantiated = driver.cuGraphInstantiateWithFlags(&made->executable_, graph, 0);
-  if (graph != nullptr) driver.cuGraphDestroy(graph);
+  const absl::Status launched = made->LaunchAll(context, program);
+  const CUresult ended = driver.cuStreamEndCapture(context.stream, &made->graph_);
   if (!launched.ok()) return launched;
   if (ended != CUDA_SUCCESS) return driver.ToStatus(ended, "cuStreamEndCapture", context.gpu);
-  if (instantiated != CUDA_SUCCESS)
-    return driver.ToStatus(instantiated, "cuGraphInstantiateWithFlags", context.gpu);
+  CONCERT_RETURN_IF_DRIVER_ERROR(driver, context.gpu, cuGraphInstantiateWithFlags,
+                                 &made->executable_, made->graph_, 0);
   return made;
 }
 
 ProgramGraph::~ProgramGraph() {
   if (executable_ != nullptr) driver_.cuGraphExecDestroy(executable_);
+  if (graph_ != nullptr) driver_.cuGraphDestroy(graph_);
 }
 
-// What fails in front of the graph has touched nothing but the program's own arena. Where the
-// copies behind it fail, ops have run, and what they write besides is there, though the run is said
-// to have failed: what was enqueued cannot be taken back.
+absl::Status ProgramGraph::LaunchAll(LaunchContext& context, const Program& program) {
+  NodeLauncher nodes(context, program);
+  const auto add_copies = [&](CUgraphNode& node) {
+    const absl::StatusOr<CUgraphNode> captured = nodes.CaptureCopies();
+    if (captured.ok()) node = *captured;
+    return captured.status();
+  };
+  const auto& bindings = program.bindings;
+  const bool writes = std::any_of(bindings.begin(), bindings.end(),
+                                  [](const Program::Binding& binding) { return binding.written; });
+  absl::Status status;
+  if (!bindings.empty()) status = add_copies(in_);
+  if (status.ok()) status = LaunchNodes(nodes, program);
+  if (status.ok() && writes) status = add_copies(out_);
+  return status;
+}
+
 absl::Status ProgramGraph::Launch(const LaunchContext& context, const ProgramArgs& run) const {
-  BindingCopies in(Way::kIn), out(Way::kOut);
-  in.Add(run);
-  out.Add(run);
-  if (absl::Status status = in.Launch(context); !status.ok()) return status;
+  for (const auto& [way, node] : {std::pair(Way::kIn, in_), {Way::kOut, out_}}) {
+    if (node == nullptr) continue;
+    BindingCopies copies(way);
+    copies.Add(run);
+    if (absl::Status status = copies.Set(context, executable_, node); !status.ok()) return status;
+  }
   CONCERT_RETURN_IF_DRIVER_ERROR(driver_, gpu_, cuGraphLaunch, executable_, context.stream);
-  return out.Launch(context);
+  return absl::OkStatus();
 }
 
 }  // namespace concert::kernels::cuda

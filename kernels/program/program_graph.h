@@ -20,16 +20,20 @@ class ProgramGraph {
   // REQUIRES: nothing launched it that has not ended.
   ~ProgramGraph();
 
-  // Enqueues it, between copies of the bindings. CUDA lets launches of one graph follow one
-  // another, whatever their streams.
+  // Enqueues it with a run's bindings, all of it or nothing. CUDA lets launches of one graph follow
+  // one another, whatever their streams.
   absl::Status Launch(const LaunchContext& context, const ProgramArgs& run) const;
 
  private:
   ProgramGraph(const Driver& driver, int gpu) : driver_(driver), gpu_(gpu) {}
+  // What is captured.
+  absl::Status LaunchAll(LaunchContext& context, const Program& program);
 
   const Driver& driver_;
   const int gpu_;
+  CUgraph graph_ = nullptr;  // whose nodes name those of the executable
   CUgraphExec executable_ = nullptr;
+  CUgraphNode in_ = nullptr, out_ = nullptr;  // copy bindings; null: there is nothing to copy
 };
 
 }  // namespace concert::kernels::cuda

@@ -18,7 +18,7 @@ using policies::Work;
 constexpr char kOthers[] = "others";
 constexpr uint64_t kCopiedByBlock = 16 * 1024;  // as the kernel that copies bindings does
 
-// A kernel that copies bindings in or out, before or behind a graph. Nothing if there are none.
+// A node that copies bindings in or out. Nothing if there are none.
 void AddCopies(const Program& program, bool out, std::vector<Work>& kernels) {
   Work copies;
   for (const Program::Binding& binding : program.bindings) {
