@@ -11,6 +11,12 @@ __device__ __forceinline__ void SyncRowThreads() {
   asm volatile("bar.sync 1, %0;" ::"n"(kRowComputeThreads) : "memory");
 }
 
+// a / b, which takes a hundred instructions where one of them needs 64 bits.
+__device__ __forceinline__ uint64_t Divide(uint64_t a, uint64_t b) {
+  if (((a | b) >> 32) != 0) return a / b;
+  return static_cast<uint32_t>(a) / static_cast<uint32_t>(b);
+}
+
 // each(row, column) for every pack of kWidth elements, of a matrix of that size, that falls to this
 // thread of block `block` of `blocks`: neighbours to neighbours. REQUIRES: kWidth divides columns.
 template <int kWidth, typename Each>
@@ -19,7 +25,7 @@ __device__ void ForEachPack(uint64_t rows, uint64_t columns, uint32_t block, uin
   const uint64_t packs_per_row = columns / kWidth, packs = packs_per_row * rows;
   const uint64_t step = uint64_t{blocks} * kRowComputeThreads;
   for (uint64_t i = uint64_t{block} * kRowComputeThreads + threadIdx.x; i < packs; i += step) {
-    const uint64_t row = i / packs_per_row;
+    const uint64_t row = Divide(i, packs_per_row);
     each(row, (i - row * packs_per_row) * kWidth);
   }
 }
