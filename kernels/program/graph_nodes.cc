@@ -1,6 +1,9 @@
 #include "kernels/program/graph_nodes.h"
 
 #include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
 
 #include "kernels/program/pass.h"
 #include "kernels/step/step_draft.h"
@@ -56,6 +59,44 @@ GraphNode NodeOf(const Draft& draft, const std::vector<Draft>& drafts) {
   return node;
 }
 
+// Which node makes all of what node `reader` normalises, and nothing but that; nullopt: there is
+// none, or it cannot do most of the norm itself.
+std::optional<size_t> MakerOfNormed(size_t reader, const std::vector<Draft>& drafts,
+                                    const std::vector<GraphNode>& nodes) {
+  const SkinnyGemm& norms = nodes[reader].skinny;
+  const GemmArgs& gemm = norms.gemm;
+  const StridedRange normed = MatrixAt(gemm.a, gemm.m, gemm.k, gemm.lda);
+  size_t end = reader;
+  while (end > 0 && (drafts[end - 1].gone || !drafts[end - 1].Writes(normed))) --end;
+  if (end == 0 || nodes[end - 1].kind != GraphNode::Kind::kSkinny) return std::nullopt;
+  const GemmArgs& made = nodes[end - 1].skinny.gemm;
+  const bool fits = !made.gated && made.d == gemm.a && made.ldd == gemm.lda && made.m == gemm.m &&
+                    made.n == gemm.k && !SomebodyWrites(drafts, MatrixAt(norms.gain, 1, gemm.k, 0));
+  return fits ? std::optional(end - 1) : std::nullopt;
+}
+
+// Lets GEMMs norm what they make, as far as there are places for it.
+void NormAhead(const std::vector<Draft>& drafts, std::vector<GraphNode>& nodes) {
+  struct Place {
+    size_t maker, last_reader;
+  };
+  std::array<std::optional<Place>, kMaxHandovers> places;
+  for (size_t reader = 0; reader < nodes.size(); ++reader) {
+    SkinnyGemm& norms = nodes[reader].skinny;
+    if (nodes[reader].kind != GraphNode::Kind::kSkinny || norms.gain == 0) continue;
+    const std::optional<size_t> maker = MakerOfNormed(reader, drafts, nodes);
+    if (!maker) continue;
+    const bool is_left = nodes[*maker].leaves.has_value();
+    const auto place = std::find_if(places.begin(), places.end(), [&](const auto& one) {
+      return is_left ? one && one->maker == *maker : !one || one->last_reader < *maker;
+    });
+    if (place == places.end() || (is_left && nodes[*maker].skinny.d_gain != norms.gain)) continue;
+    *place = {*maker, reader};
+    nodes[reader].takes = nodes[*maker].leaves = static_cast<uint8_t>(place - places.begin());
+    nodes[*maker].skinny.d_gain = std::exchange(norms.gain, 0);
+  }
+}
+
 }  // namespace
 
 std::vector<GraphNode> GraphNodesOf(const Program& program, std::span<const int8_t> owners) {
@@ -67,6 +108,7 @@ std::vector<GraphNode> GraphNodesOf(const Program& program, std::span<const int8
   FoldIntoGemms(draft);
   std::vector<GraphNode> nodes;
   for (const Draft& one : draft.drafts()) nodes.push_back(NodeOf(one, draft.drafts()));
+  NormAhead(draft.drafts(), nodes);
   return nodes;
 }
 

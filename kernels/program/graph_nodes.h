@@ -4,6 +4,7 @@
 #define CONCERT_KERNELS_PROGRAM_GRAPH_NODES_H_
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -11,6 +12,9 @@
 #include "kernels/skinny/skinny_gemm.h"
 
 namespace concert::kernels {
+
+// Places where rows are while their norm is half done: a chain needs one at a time.
+inline constexpr uint8_t kMaxHandovers = 2;
 
 struct GraphNode {
   enum class Kind : uint8_t {
@@ -23,7 +27,10 @@ struct GraphNode {
   Op op;
   SkinnyGemm skinny = {};      // of kSkinny
   bool weights_ahead = false;  // of kSkinny: nobody in the program writes W or the gain
-  std::vector<uint32_t> ops;   // those of the program that it does, its own first
+  // Of kSkinny: by which of kMaxHandovers it has its norm done ahead, and leaves one so: what is
+  // normed lies there, and the sizes of both are the launcher's.
+  std::optional<uint8_t> takes, leaves;
+  std::vector<uint32_t> ops;  // those of the program that it does, its own first
 
   bool IsLaunched() const { return kind != Kind::kNone; }
 };

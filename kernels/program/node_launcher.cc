@@ -1,5 +1,7 @@
 #include "kernels/program/node_launcher.h"
 
+#include <algorithm>
+
 #include "kernels/program/binding_copies.h"
 #include "kernels/skinny/skinny_launcher.h"
 
@@ -8,15 +10,42 @@ namespace concert::kernels::cuda {
 NodeLauncher::NodeLauncher(LaunchContext& context, const Program& program,
                            std::span<const int8_t> owners)
     : context_(context),
-      nodes_(HasSkinnyKernel(context) ? GraphNodesOf(program, owners) : NodesOfOps(program)) {}
+      nodes_(HasSkinnyKernel(context) ? GraphNodesOf(program, owners) : NodesOfOps(program)) {
+  ReserveHandovers();
+}
+
+void NodeLauncher::ReserveHandovers() {
+  uint64_t columns = 0;
+  for (const GraphNode& node : nodes_) {
+    if (node.leaves) columns = std::max<uint64_t>(columns, node.skinny.gemm.n);
+  }
+  // As many tiles as there can be, which have 32 columns.
+  const uint64_t rows_bytes = kMaxSkinnyRows * columns * 2;
+  const uint64_t squares_bytes = kMaxSkinnyRows * sizeof(float) * ((columns + 31) / 32);
+  for (NormedAhead& handover : handovers_) {
+    context_.workspace_bytes -= rows_bytes + squares_bytes;
+    handover.rows = context_.workspace + context_.workspace_bytes;
+    handover.squares = handover.rows + rows_bytes;
+  }
+}
+
+absl::Status NodeLauncher::LaunchSkinnyNode(const GraphNode& node) {
+  const absl::StatusOr<SkinnyTiling> tiling = TilingOn(context_, node.skinny.gemm);
+  if (!tiling.ok()) return tiling.status();
+  SkinnyGemm skinny = node.skinny;
+  if (node.takes) skinny.a_normed = handovers_[*node.takes];
+  if (node.leaves) {
+    handovers_[*node.leaves].tiles = tiling->TilesOf(skinny.gemm.n);
+    skinny.d_normed = handovers_[*node.leaves];
+  }
+  const bool weights_ahead = node.weights_ahead && released_;
+  released_ = true;
+  return LaunchSkinny(context_, skinny, *tiling, weights_ahead);
+}
 
 absl::Status NodeLauncher::Launch(size_t op) {
   const GraphNode& node = nodes_[op];
-  if (node.kind == GraphNode::Kind::kSkinny) {
-    const bool weights_ahead = node.weights_ahead && released_;
-    released_ = true;
-    return LaunchSkinny(context_, node.skinny, weights_ahead);
-  }
+  if (node.kind == GraphNode::Kind::kSkinny) return LaunchSkinnyNode(node);
   const OpKind& kind = *FindOpKind(node.op.kind);
   return Overlapping(kind, [&] { return kind.launch(context_, node.op); });
 }

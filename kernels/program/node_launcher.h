@@ -2,6 +2,7 @@
 #ifndef CONCERT_KERNELS_PROGRAM_NODE_LAUNCHER_H_
 #define CONCERT_KERNELS_PROGRAM_NODE_LAUNCHER_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -19,6 +20,7 @@ namespace concert::kernels::cuda {
 class NodeLauncher {
  public:
   // As GraphNodesOf; where the GPU has no skinny kernel, of ops as they are. Both must outlive it.
+  // Takes a part of the context's workspace for itself.
   NodeLauncher(LaunchContext& context, const Program& program, std::span<const int8_t> owners = {});
 
   bool IsLaunched(size_t op) const { return nodes_[op].IsLaunched(); }
@@ -32,11 +34,15 @@ class NodeLauncher {
   void Interrupt() { released_ = false; }
 
  private:
+  // Of the workspace's end.
+  void ReserveHandovers();
+  absl::Status LaunchSkinnyNode(const GraphNode& node);
   // Launches of a kind, as far as they overlap those ahead and behind.
   absl::Status Overlapping(const OpKind& kind, absl::FunctionRef<absl::Status()> launch);
 
   LaunchContext& context_;
   std::vector<GraphNode> nodes_;
+  std::array<NormedAhead, kMaxHandovers> handovers_ = {};
   bool released_ = false;  // the last launch lets the next one begin before it has ended
 };
 

@@ -13,7 +13,7 @@ struct SkinnyArgs {
   CUtensorMap w;  // boxes of half a tile's columns, which are rows of W, and kSkinnyStep
   SkinnyGemm skinny;
   uint32_t parts;  // as SkinnyTiling
-  bool wide;       // C, D and bias can be moved four elements at a time
+  bool wide;       // C, D, bias and what is normed ahead can be moved four elements at a time
 };
 
 // A warpgroup multiplies, and with another one multiplies A by the norm's gain; one thread of one

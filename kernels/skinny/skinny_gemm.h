@@ -11,15 +11,26 @@
 
 namespace concert::kernels {
 
-// D = epilogue(alpha * norm(A) * W^T + ...): a GEMM in bf16 with what was folded into it.
-struct SkinnyGemm {
-  GemmArgs gemm;  // with residual, gate and bias, as concert_gemm_body has them
-  Address gain;   // not 0: A's rows are RMS-normalised and multiplied by it first
-  float epsilon;  // of the norm
-};
-
 // Rows of A at most: those of one wgmma.
 inline constexpr uint32_t kMaxSkinnyRows = 64;
+
+// Most of an RMS norm, done by the GEMM that makes what is normalised: what is left to do is a
+// factor for each row, which the GEMM that reads it makes of sums of squares.
+struct NormedAhead {
+  Address rows;  // times the norm's gain, in bf16, one behind the other; 0: nothing is done ahead
+  Address squares;  // of row r in tile t of columns: float t * kMaxSkinnyRows + r
+  uint32_t tiles;
+};
+
+// D = epilogue(alpha * norm(A) * W^T + ...): a GEMM in bf16 with what was folded into it.
+struct SkinnyGemm {
+  GemmArgs gemm;         // with residual, gate and bias, as concert_gemm_body has them
+  Address gain;          // not 0: A's rows are RMS-normalised and multiplied by it first
+  float epsilon;         // of the norm
+  NormedAhead a_normed;  // of the same norm, instead of A and a gain
+  NormedAhead d_normed;  // D's rows are left so, besides; not of a gated D
+  Address d_gain;        // of d_normed
+};
 // K comes in steps of so many elements: 128 bytes, as many as a tensor copy mixes up.
 inline constexpr uint32_t kSkinnyStep = 64;
 

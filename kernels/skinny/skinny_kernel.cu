@@ -78,6 +78,7 @@ class SkinnyBlock {
       Multiply();
     } else if (threadIdx.x < kSkinnyScalers) {
       if (HasNorm()) HelpToScale();
+      if (IsNormedAhead()) AddUpSquares();
     } else {
       if (Elect().is_leader) Load();
       __syncwarp();
@@ -104,6 +105,7 @@ class SkinnyBlock {
   __device__ uint32_t SquaresAt(int row) const { return Full(kStages) + 4 * row; }
 
   __device__ bool HasNorm() const { return args_.skinny.gain != 0; }
+  __device__ bool IsNormedAhead() const { return args_.skinny.a_normed.rows != 0; }
 
   // --- Who loads ---
 
@@ -224,14 +226,28 @@ class SkinnyBlock {
                      : "memory");
       }
     }
-    LeaveSquares(squares);
+    if (HasNorm()) LeaveSquares(squares);
   }
   __device__ void LeaveSquares(float squares) const {
     squares += __shfl_xor_sync(~0u, squares, 1);
     squares += __shfl_xor_sync(~0u, squares, 2);
-    if (threadIdx.x % 4 == 0)
-      asm volatile("st.shared.f32 [%0], %1;" ::"r"(SquaresAt(threadIdx.x / 4)), "f"(squares)
-                   : "memory");
+    if (threadIdx.x % 4 == 0) StoreSquares(threadIdx.x / 4, squares);
+  }
+  __device__ void StoreSquares(int row, float squares) const {
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(SquaresAt(row)), "f"(squares) : "memory");
+  }
+  // Of A's rows as a whole, two threads a row, while others multiply.
+  __device__ void AddUpSquares() const {
+    const NormedAhead& normed = args_.skinny.a_normed;
+    const int thread = static_cast<int>(threadIdx.x) - kSkinnyMultipliers, row = thread / 2;
+    const auto* const of_row = At<const float>(normed.squares) + row;
+    WaitForPreviousLaunch();
+    float squares = 0;
+#pragma unroll 8
+    for (uint32_t tile = thread % 2; tile < normed.tiles; tile += 2)
+      squares += of_row[tile * kMaxSkinnyRows];
+    squares += __shfl_xor_sync(~0u, squares, 1);
+    if (thread % 2 == 0) StoreSquares(row, squares);
   }
   __device__ uint32_t SumsAt(int row, int column) const {
     return ring_ + (row * kSumsStride + column) * static_cast<int>(sizeof(float));
@@ -255,23 +271,49 @@ class SkinnyBlock {
 
   // --- What becomes of sums ---
 
-  // Rows rank_, rank_ + parts_ and so on, four neighbouring columns of D a thread and time. All
-  // threads take part: with one warp for each of the SM's four parts it took twice as long.
+  // Rows rank_, rank_ + parts_ and so on, each by neighbouring lanes of a warp, of which each takes
+  // four columns. All threads take part: with one warp for each of the SM's four parts it took
+  // twice as long.
   template <bool kGated, bool kWide>
   __device__ void Finish() {
     constexpr int kOutputs = kGated ? kColumns / 2 : kColumns, kPacks = kOutputs / 4;
+    constexpr int kLanes = kPacks <= 8 ? 8 : kPacks <= 16 ? 16 : 32;  // for a row
+    constexpr int kRowsAtOnce = kSkinnyThreads / kLanes;
+    const int lane = static_cast<int>(threadIdx.x) % kLanes, column = tile_ * kOutputs + lane * 4;
+    const bool has_columns = lane < kPacks && column < Columns<kGated>();
     const int rows = (static_cast<int>(gemm_.m) - rank_ + parts_ - 1) / parts_;
-    for (int i = static_cast<int>(threadIdx.x); i < rows * kPacks; i += kSkinnyThreads) {
-      const int row = rank_ + i / kPacks * parts_, at = i % kPacks * 4;
-      const int column = tile_ * kOutputs + at;
-      if (column >= Columns<kGated>()) continue;
-      if constexpr (kGated) {
-        StorePack<kWide>(Gated<kWide>(row, at, column), row, column);
-      } else {
-        StorePack<kWide>(Plain<kWide>(row, at, column), row, column);
+    for (int first = 0; first < rows; first += kRowsAtOnce) {
+      const int i = first + static_cast<int>(threadIdx.x) / kLanes, row = rank_ + i * parts_;
+      const bool is_there = i < rows && has_columns;
+      float4 x = make_float4(0, 0, 0, 0);
+      if (is_there) {
+        x = kGated ? Gated<kWide>(row, lane * 4, column) : Plain<kWide>(row, lane * 4, column);
+        StorePack<kWide>(gemm_.d + 2 * row * gemm_.ldd, x, column);
+      }
+      if constexpr (!kGated) {
+        if (args_.skinny.d_normed.rows != 0) NormAhead<kLanes, kWide>(x, i < rows, row, column);
       }
     }
   }
+  // Of a row of D four columns; lanes with none, which are there for the sum, have zeros.
+  template <int kLanes, bool kWide>
+  __device__ void NormAhead(float4 x, bool is_row, int row, int column) const {
+    const NormedAhead& normed = args_.skinny.d_normed;
+    const bool is_there = is_row && column < Columns<false>() &&
+                          static_cast<int>(threadIdx.x) % kLanes < kColumns / 4;
+    // As D has it.
+    x = make_float4(Rounded(x.x), Rounded(x.y), Rounded(x.z), Rounded(x.w));
+    float squares = x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w;
+#pragma unroll
+    for (int lane = kLanes / 2; lane > 0; lane /= 2) squares += __shfl_xor_sync(~0u, squares, lane);
+    if (is_row && threadIdx.x % kLanes == 0)
+      At<float>(normed.squares)[tile_ * kMaxSkinnyRows + row] = squares;
+    if (!is_there) return;
+    const float4 gain = LoadPack<kWide>(args_.skinny.d_gain, 0, column);
+    x = make_float4(x.x * gain.x, x.y * gain.y, x.z * gain.z, x.w * gain.w);
+    StorePack<kWide>(normed.rows + 2 * row * uint64_t{gemm_.n}, x, column);
+  }
+  __device__ static float Rounded(float x) { return __bfloat162float(__float2bfloat16(x)); }
   // Of D.
   template <bool kGated>
   __device__ int Columns() const {
@@ -321,10 +363,15 @@ class SkinnyBlock {
   __device__ float FactorOf(int row) const {
     float factor = gemm_.alpha;
     if (gemm_.a_scales != 0) factor *= At<const float>(gemm_.a_scales)[row];
-    if (!HasNorm()) return factor;
     float squares = 0;
+    if (IsNormedAhead()) {
+      squares = LoadFloatOfBlock(SquaresAt(row), rank_);
+    } else if (!HasNorm()) {
+      return factor;
+    }
 #pragma unroll 4
-    for (int part = 0; part < parts_; ++part) squares += LoadFloatOfBlock(SquaresAt(row), part);
+    for (int part = 0; HasNorm() && part < parts_; ++part)
+      squares += LoadFloatOfBlock(SquaresAt(row), part);
     return factor * rsqrtf(squares / static_cast<float>(gemm_.k) + args_.skinny.epsilon);
   }
   __device__ float4 Activated(float4 x) const {
@@ -359,8 +406,8 @@ class SkinnyBlock {
     return make_float4(x[0], x[1], x[2], x[3]);
   }
   template <bool kWide>
-  __device__ void StorePack(float4 x, int row, int column) const {
-    auto* const to = At<__nv_bfloat16>(gemm_.d) + row * gemm_.ldd + column;
+  __device__ void StorePack(Address row, float4 x, int column) const {
+    auto* const to = At<__nv_bfloat16>(row) + column;
     const Pack<__nv_bfloat16, 4> pack = {__float2bfloat16(x.x), __float2bfloat16(x.y),
                                          __float2bfloat16(x.z), __float2bfloat16(x.w)};
     if constexpr (kWide) {

@@ -23,16 +23,28 @@ absl::Status Encode(const LaunchContext& context, Address begin, uint32_t rows, 
 
 }  // namespace
 
+absl::StatusOr<SkinnyTiling> TilingOn(const LaunchContext& context, const GemmArgs& gemm) {
+  const Driver& driver = context.api.driver;
+  CUdevice device;
+  int sm_count = 0;
+  CONCERT_RETURN_IF_DRIVER_ERROR(driver, context.gpu, cuDeviceGet, &device, context.gpu);
+  CONCERT_RETURN_IF_DRIVER_ERROR(driver, context.gpu, cuDeviceGetAttribute, &sm_count,
+                                 CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
+  return TilingOf(gemm.n, gemm.k, sm_count);
+}
+
 absl::Status LaunchSkinny(const LaunchContext& context, const SkinnyGemm& skinny,
                           SkinnyTiling tiling, bool weights_ahead) {
   const GemmArgs& gemm = skinny.gemm;
+  const bool is_normed = skinny.a_normed.rows != 0;
+  const Address a = is_normed ? skinny.a_normed.rows : gemm.a;
+  const uint64_t lda = is_normed ? gemm.k : gemm.lda;
   SkinnyArgs args{};
   args.skinny = skinny;
   args.parts = tiling.parts;
   args.wide = (gemm.c | gemm.d | gemm.bias) % 8 == 0 && (gemm.ldc | gemm.ldd) % 4 == 0 &&
-              gemm.d_columns() % 4 == 0;
-  if (absl::Status status =
-          Encode(context, gemm.a, gemm.m, gemm.lda, gemm.k, kMaxSkinnyRows, args.a);
+              gemm.d_columns() % 4 == 0 && (skinny.d_normed.rows | skinny.d_gain) % 8 == 0;
+  if (absl::Status status = Encode(context, a, gemm.m, lda, gemm.k, kMaxSkinnyRows, args.a);
       !status.ok()) {
     return status;
   }
@@ -47,18 +59,6 @@ absl::Status LaunchSkinny(const LaunchContext& context, const SkinnyGemm& skinny
                           context.gpu, context.kernels.skinny[tiling.columns / 32 - 1],
                           tiling.TilesOf(gemm.n) * tiling.parts, kSkinnyThreads, context.stream,
                           args, SkinnySharedBytes(tiling.columns));
-}
-
-absl::Status LaunchSkinny(const LaunchContext& context, const SkinnyGemm& skinny,
-                          bool weights_ahead) {
-  const Driver& driver = context.api.driver;
-  CUdevice device;
-  int sm_count = 0;
-  CONCERT_RETURN_IF_DRIVER_ERROR(driver, context.gpu, cuDeviceGet, &device, context.gpu);
-  CONCERT_RETURN_IF_DRIVER_ERROR(driver, context.gpu, cuDeviceGetAttribute, &sm_count,
-                                 CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
-  return LaunchSkinny(context, skinny, TilingOf(skinny.gemm.n, skinny.gemm.k, sm_count),
-                      weights_ahead);
 }
 
 }  // namespace concert::kernels::cuda

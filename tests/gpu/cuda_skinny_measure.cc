@@ -65,9 +65,8 @@ class GpuSkinnyMeasure : public GpuSkinnyTestBase {
                          matrices_->address() + kMatrixBytes, 1);
       op.gemm.m = shape.m, op.gemm.n = shape.n, op.gemm.k = shape.k;
       op.gemm.lda = op.gemm.ldw = shape.k, op.gemm.ldd = shape.n;
-      status = tiling.columns == 0
-                   ? kernels::cuda::LaunchGemm(context, op)
-                   : kernels::cuda::LaunchSkinny(context, {op.gemm, 0, 0}, tiling, i > 0);
+      status = tiling.columns == 0 ? kernels::cuda::LaunchGemm(context, op)
+                                   : kernels::cuda::LaunchSkinny(context, {op.gemm}, tiling, i > 0);
     }
     CUgraph graph = nullptr;
     ASSERT_EQ(driver.cuStreamEndCapture(context.stream, &graph), CUDA_SUCCESS);
