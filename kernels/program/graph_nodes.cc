@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "kernels/program/node_ropes.h"
 #include "kernels/program/pass.h"
 #include "kernels/step/step_draft.h"
 
@@ -109,6 +110,7 @@ std::vector<GraphNode> GraphNodesOf(const Program& program, std::span<const int8
   std::vector<GraphNode> nodes;
   for (const Draft& one : draft.drafts()) nodes.push_back(NodeOf(one, draft.drafts()));
   NormAhead(draft.drafts(), nodes);
+  FoldRopes(draft, owners, nodes);
   return nodes;
 }
 

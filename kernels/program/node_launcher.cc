@@ -8,8 +8,9 @@
 namespace concert::kernels::cuda {
 
 NodeLauncher::NodeLauncher(LaunchContext& context, const Program& program,
-                           std::span<const int8_t> owners)
+                           std::span<const int8_t> owners, const uint32_t* there)
     : context_(context),
+      there_(there),
       nodes_(HasSkinnyKernel(context) ? GraphNodesOf(program, owners) : NodesOfOps(program)) {
   ReserveHandovers();
 }
@@ -30,9 +31,10 @@ void NodeLauncher::ReserveHandovers() {
 }
 
 absl::Status NodeLauncher::LaunchSkinnyNode(const GraphNode& node) {
-  const absl::StatusOr<SkinnyTiling> tiling = TilingOn(context_, node.skinny.gemm);
+  const absl::StatusOr<SkinnyTiling> tiling = TilingOn(context_, node.skinny);
   if (!tiling.ok()) return tiling.status();
   SkinnyGemm skinny = node.skinny;
+  skinny.rope.there = there_;
   if (node.takes) skinny.a_normed = handovers_[*node.takes];
   if (node.leaves) {
     handovers_[*node.leaves].tiles = tiling->TilesOf(skinny.gemm.n);
@@ -58,9 +60,9 @@ absl::StatusOr<CUgraphNode> NodeLauncher::CaptureCopies() {
   return node;
 }
 
-absl::Status NodeLauncher::LaunchTogether(std::span<const Op* const> ops, const uint32_t* there) {
+absl::Status NodeLauncher::LaunchTogether(std::span<const Op* const> ops) {
   const OpKind& kind = *FindOpKind(ops[0]->kind);
-  return Overlapping(kind, [&] { return kind.launch_together(context_, ops, there); });
+  return Overlapping(kind, [&] { return kind.launch_together(context_, ops, there_); });
 }
 
 absl::Status NodeLauncher::Overlapping(const OpKind& kind,

@@ -19,9 +19,11 @@ namespace concert::kernels::cuda {
 
 class NodeLauncher {
  public:
-  // As GraphNodesOf; where the GPU has no skinny kernel, of ops as they are. Both must outlive it.
-  // Takes a part of the context's workspace for itself.
-  NodeLauncher(LaunchContext& context, const Program& program, std::span<const int8_t> owners = {});
+  // As GraphNodesOf; where the GPU has no skinny kernel, of ops as they are. `there`: of a pass, as
+  // OpKind::launch_together has it. The context and the program must outlive it. Takes a part of
+  // the context's workspace for itself.
+  NodeLauncher(LaunchContext& context, const Program& program, std::span<const int8_t> owners = {},
+               const uint32_t* there = nullptr);
 
   bool IsLaunched(size_t op) const { return nodes_[op].IsLaunched(); }
   // Enqueues it on the context's stream. REQUIRES: IsLaunched(op).
@@ -29,7 +31,7 @@ class NodeLauncher {
   // The same of copies of bindings (BindingCopies::Capture).
   absl::StatusOr<CUgraphNode> CaptureCopies();
   // The same of one op of several programs: OpKind::launch_together.
-  absl::Status LaunchTogether(std::span<const Op* const> ops, const uint32_t* there);
+  absl::Status LaunchTogether(std::span<const Op* const> ops);
   // What is launched next does not follow the last launch alone.
   void Interrupt() { released_ = false; }
 
@@ -41,6 +43,7 @@ class NodeLauncher {
   absl::Status Overlapping(const OpKind& kind, absl::FunctionRef<absl::Status()> launch);
 
   LaunchContext& context_;
+  const uint32_t* const there_;
   std::vector<GraphNode> nodes_;
   std::array<NormedAhead, kMaxHandovers> handovers_ = {};
   bool released_ = false;  // the last launch lets the next one begin before it has ended

@@ -60,10 +60,9 @@ class Capturer {
       : context_(context),
         driver_(context.api.driver),
         pass_(pass),
-        there_(reinterpret_cast<const uint32_t*>(there)),
         graph_(graph),
         nodes_(nodes),
-        launcher_(context, pass.program, pass.owners),
+        launcher_(context, pass.program, pass.owners, reinterpret_cast<const uint32_t*>(there)),
         main_(context.stream),
         workspace_(context.workspace),
         workspace_bytes_(context.workspace_bytes),
@@ -114,7 +113,7 @@ class Capturer {
 
   absl::Status AddTogether(const std::vector<const Op*>& ops) {
     if (absl::Status status = Join(); !status.ok()) return status;
-    return launcher_.LaunchTogether(ops, there_);
+    return launcher_.LaunchTogether(ops);
   }
 
   absl::Status Add(size_t index) {
@@ -184,7 +183,6 @@ class Capturer {
   LaunchContext& context_;
   const Driver& driver_;
   const Pass& pass_;
-  const uint32_t* const there_;
   const CUgraph graph_;
   std::array<std::vector<CUgraphNode>, kMaxPassMembers>& nodes_;
   NodeLauncher launcher_;

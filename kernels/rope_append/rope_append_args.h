@@ -20,6 +20,8 @@ struct RopeAppendArgs {
   Dtype dtype;
   IndexType position_type, slot_type;
   bool interleaved;
+
+  bool operator==(const RopeAppendArgs&) const = default;
 };
 
 }  // namespace concert::kernels

@@ -22,9 +22,11 @@ inline constexpr int kSkinnyMultipliers = 128;
 inline constexpr int kSkinnyScalers = 2 * kSkinnyMultipliers;
 inline constexpr int kSkinnyThreads = kSkinnyScalers + 32;
 
-// Dynamic: the ring, then each stage's gain and three barriers, then a sum of squares for each row.
+// Dynamic: the ring, then each stage's gain and three barriers, then for each row a sum of squares
+// and where k and v go.
 constexpr uint32_t SkinnySharedBytes(uint32_t columns) {
-  return kSkinnyRingBytes + SkinnyStages(columns) * (kSkinnyStep * 2 + 24) + kMaxSkinnyRows * 4;
+  return kSkinnyRingBytes + SkinnyStages(columns) * (kSkinnyStep * 2 + 24) +
+         kMaxSkinnyRows * (4 + 16);
 }
 
 }  // namespace concert::kernels::cuda

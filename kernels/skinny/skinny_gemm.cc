@@ -35,11 +35,12 @@ std::string_view SkinnyObjection(const GemmArgs& gemm) {
   return "";
 }
 
-SkinnyTiling TilingOf(uint32_t n, uint32_t k, int sm_count) {
+SkinnyTiling TilingOf(uint32_t n, uint32_t k, int sm_count, uint32_t group) {
   const auto sms = static_cast<uint32_t>(sm_count);
   SkinnyTiling best = {};
   double best_cost = std::numeric_limits<double>::infinity();
   for (const uint32_t columns : {32u, 64u, 96u, 128u}) {
+    if (columns % group != 0) continue;
     for (uint32_t parts = 1; parts <= std::min(kMaxSkinnyParts, k / kSkinnyStep); ++parts) {
       const SkinnyTiling tiling = {columns, parts};
       // Parts are for what has too few tiles.

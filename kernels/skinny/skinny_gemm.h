@@ -8,6 +8,7 @@
 
 #include "kernels/gemm/gemm_args.h"
 #include "kernels/indices.h"
+#include "kernels/rope_append/rope_append_args.h"
 
 namespace concert::kernels {
 
@@ -22,6 +23,20 @@ struct NormedAhead {
   uint32_t tiles;
 };
 
+// What becomes of D's columns if they are q's, k's and v's heads, one behind the other: q and k are
+// rotated, and k and v go to a cache instead of D. In parts of rows, which have what is not the
+// same for all.
+struct SkinnyRope {
+  static constexpr uint32_t kMaxParts = 8;
+  struct Place {
+    Address positions, slots, cos_sin, k, v;
+  };
+  RopeAppendArgs op;      // of the first part, with as many rows as each has
+  uint32_t parts;         // 0: nothing is rotated
+  const uint32_t* there;  // nothing is appended for part p if bit p is 0; null: for all
+  Place places[kMaxParts];
+};
+
 // D = epilogue(alpha * norm(A) * W^T + ...): a GEMM in bf16 with what was folded into it.
 struct SkinnyGemm {
   GemmArgs gemm;         // with residual, gate and bias, as concert_gemm_body has them
@@ -30,6 +45,7 @@ struct SkinnyGemm {
   NormedAhead a_normed;  // of the same norm, instead of A and a gain
   NormedAhead d_normed;  // D's rows are left so, besides; not of a gated D
   Address d_gain;        // of d_normed
+  SkinnyRope rope;  // of a D that nothing else becomes of, wide and in bf16, heads of 64 or 128
 };
 // K comes in steps of so many elements: 128 bytes, as many as a tensor copy mixes up.
 inline constexpr uint32_t kSkinnyStep = 64;
@@ -46,8 +62,9 @@ struct SkinnyTiling {
 };
 inline constexpr uint32_t kMaxSkinnyParts = 8;  // a cluster of more is not portable
 
-// What is expected to be fastest on so many SMs. REQUIRES: k is a multiple of kSkinnyStep.
-SkinnyTiling TilingOf(uint32_t n, uint32_t k, int sm_count);
+// What is expected to be fastest on so many SMs. `group`: columns that a tile has all or none of,
+// 32 to 128. REQUIRES: k is a multiple of kSkinnyStep.
+SkinnyTiling TilingOf(uint32_t n, uint32_t k, int sm_count, uint32_t group = 32);
 
 // Two blocks share an SM, so that the next launch's can load their weights while one computes.
 inline constexpr uint32_t kSkinnyRingBytes = 100 * 1024;

@@ -77,6 +77,7 @@ class SkinnyBlock {
     if (threadIdx.x < kSkinnyMultipliers) {
       Multiply();
     } else if (threadIdx.x < kSkinnyScalers) {
+      if (HasHeads()) FindPlaces();
       if (HasNorm()) HelpToScale();
       if (IsNormedAhead()) AddUpSquares();
     } else {
@@ -85,7 +86,9 @@ class SkinnyBlock {
     }
     SyncBlocks();
     WaitForPreviousLaunch();  // for C, and for who reads what D takes the place of
-    if (args_.wide) {
+    if (HasHeads()) {
+      if constexpr (kColumns % 64 == 0) FinishHeads();
+    } else if (args_.wide) {
       gemm_.gated ? Finish<true, true>() : Finish<false, true>();
     } else {
       gemm_.gated ? Finish<true, false>() : Finish<false, false>();
@@ -105,6 +108,9 @@ class SkinnyBlock {
   __device__ uint32_t SquaresAt(int row) const { return Full(kStages) + 4 * row; }
 
   __device__ bool HasNorm() const { return args_.skinny.gain != 0; }
+  __device__ uint32_t PlaceAt(int row) const { return SquaresAt(kMaxSkinnyRows) + 16 * row; }
+
+  __device__ bool HasHeads() const { return args_.skinny.rope.parts != 0; }
   __device__ bool IsNormedAhead() const { return args_.skinny.a_normed.rows != 0; }
 
   // --- Who loads ---
@@ -314,6 +320,90 @@ class SkinnyBlock {
     StorePack<kWide>(normed.rows + 2 * row * uint64_t{gemm_.n}, x, column);
   }
   __device__ static float Rounded(float x) { return __bfloat162float(__float2bfloat16(x)); }
+  // --- What becomes of heads ---
+
+  // Where a row's token begins, an element of k and v, and the cosines that rotate it, then sines.
+  struct Place {
+    static constexpr uint64_t kNowhere = ~uint64_t{0};
+    uint64_t token, angles;
+  };
+  // Each row's, by a thread for each, while others multiply.
+  __device__ void FindPlaces() const {
+    const SkinnyRope& rope = args_.skinny.rope;
+    const uint32_t row = threadIdx.x - kSkinnyMultipliers, part = row / rope.op.rows;
+    WaitForPreviousLaunch();
+    if (row >= gemm_.m) return;
+    const SkinnyRope::Place& at = rope.places[part];
+    const uint32_t of_part = row - part * rope.op.rows;
+    const int64_t slot = LoadIndex(at.slots, of_part, rope.op.slot_type);
+    const int64_t position = LoadIndex(at.positions, of_part, rope.op.position_type);
+    const bool is_there = rope.there == nullptr || (*rope.there >> part & 1) != 0;
+    Place place = {Place::kNowhere, at.cos_sin};
+    const KvCacheArgs& cache = rope.op.cache;
+    const uint64_t token = Clamped(slot, cache.tokens()), page = token / cache.page_size;
+    if (slot >= 0 && is_there) place.token = cache.TokenAt(page, token - page * cache.page_size);
+    place.angles += Clamped(position, rope.op.positions_max) * rope.op.rotary_dim * sizeof(float);
+    asm volatile("st.shared.u64 [%0], %1;" ::"r"(PlaceAt(row)), "l"(place.token) : "memory");
+    asm volatile("st.shared.u64 [%0], %1;" ::"r"(PlaceAt(row) + 8), "l"(place.angles) : "memory");
+  }
+  __device__ Place PlaceOf(int row) const {
+    Place place;
+    asm volatile("ld.shared.u64 %0, [%1];" : "=l"(place.token) : "r"(PlaceAt(row)));
+    asm volatile("ld.shared.u64 %0, [%1];" : "=l"(place.angles) : "r"(PlaceAt(row) + 8));
+    return place;
+  }
+
+  // As Finish.
+  __device__ void FinishHeads() {
+    constexpr int kLanes = kColumns / 4, kRowsAtOnce = kSkinnyThreads / kLanes;
+    const RopeAppendArgs& op = args_.skinny.rope.op;
+    const int lane = static_cast<int>(threadIdx.x) % kLanes, column = tile_ * kColumns + lane * 4;
+    const int rows = (static_cast<int>(gemm_.m) - rank_ + parts_ - 1) / parts_;
+    if (column >= static_cast<int>(gemm_.n)) return;
+    const int head = column / op.head_dim, within = column - head * op.head_dim;
+    const bool rotates = head < op.q_heads + op.kv_heads && within < op.rotary_dim;
+    for (int i = static_cast<int>(threadIdx.x) / kLanes; i < rows; i += kRowsAtOnce) {
+      const int row = rank_ + i * parts_;
+      const Place place = PlaceOf(row);
+      const float factor = FactorOf(row);
+      float4 x = AddBias<true>(Sum(row, lane * 4, factor), column);
+      if (rotates) x = Rotated(row, lane * 4, column, within, factor, place.angles, x);
+      StoreHead(x, row, column, head, place.token);
+    }
+  }
+  // The order of what is multiplied is RotatePairs' (kernels/rope_append/rope_append.cuh).
+  __device__ float4 Rotated(int row, int at, int column, int within, float factor, Address angles,
+                            float4 x) const {
+    const RopeAppendArgs& op = args_.skinny.rope.op;
+    const int half = op.rotary_dim / 2;
+    const auto* const cosines = At<const float>(angles);
+    const float* const sines = cosines + half;
+    if (op.interleaved) {
+      const int i = within / 2;
+      return make_float4(x.x * cosines[i] - x.y * sines[i], x.y * cosines[i] + x.x * sines[i],
+                         x.z * cosines[i + 1] - x.w * sines[i + 1],
+                         x.w * cosines[i + 1] + x.z * sines[i + 1]);
+    }
+    const bool is_first = within < half;
+    const int away = is_first ? half : -half, i = is_first ? within : within - half;
+    const float sign = is_first ? -1.0f : 1.0f;
+    const float4 y = AddBias<true>(Sum(row, at + away, factor), column + away);
+    return make_float4(x.x * cosines[i] + sign * y.x * sines[i],
+                       x.y * cosines[i + 1] + sign * y.y * sines[i + 1],
+                       x.z * cosines[i + 2] + sign * y.z * sines[i + 2],
+                       x.w * cosines[i + 3] + sign * y.w * sines[i + 3]);
+  }
+  __device__ void StoreHead(float4 x, int row, int column, int head, uint64_t token) const {
+    const SkinnyRope& rope = args_.skinny.rope;
+    if (head < rope.op.q_heads) return StorePack<true>(gemm_.d + 2 * row * gemm_.ldd, x, column);
+    if (token == Place::kNowhere) return;
+    const bool is_k = head < rope.op.q_heads + rope.op.kv_heads;
+    const int of_cache = head - rope.op.q_heads - (is_k ? 0 : rope.op.kv_heads);
+    const SkinnyRope::Place& at = rope.places[row / rope.op.rows];
+    const uint64_t begin = token + static_cast<uint64_t>(of_cache) * rope.op.cache.head_stride;
+    StorePack<true>((is_k ? at.k : at.v) + 2 * begin, x, column - head * rope.op.head_dim);
+  }
+
   // Of D.
   template <bool kGated>
   __device__ int Columns() const {

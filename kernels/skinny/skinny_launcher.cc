@@ -23,14 +23,15 @@ absl::Status Encode(const LaunchContext& context, Address begin, uint32_t rows, 
 
 }  // namespace
 
-absl::StatusOr<SkinnyTiling> TilingOn(const LaunchContext& context, const GemmArgs& gemm) {
+absl::StatusOr<SkinnyTiling> TilingOn(const LaunchContext& context, const SkinnyGemm& skinny) {
   const Driver& driver = context.api.driver;
   CUdevice device;
   int sm_count = 0;
   CONCERT_RETURN_IF_DRIVER_ERROR(driver, context.gpu, cuDeviceGet, &device, context.gpu);
   CONCERT_RETURN_IF_DRIVER_ERROR(driver, context.gpu, cuDeviceGetAttribute, &sm_count,
                                  CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
-  return TilingOf(gemm.n, gemm.k, sm_count);
+  const uint32_t group = skinny.rope.parts != 0 ? skinny.rope.op.head_dim : 32;
+  return TilingOf(skinny.gemm.n, skinny.gemm.k, sm_count, group);
 }
 
 absl::Status LaunchSkinny(const LaunchContext& context, const SkinnyGemm& skinny,

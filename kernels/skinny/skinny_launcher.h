@@ -15,7 +15,7 @@ inline bool HasSkinnyKernel(const LaunchContext& context) {
 }
 
 // TilingOf() on the context's GPU.
-absl::StatusOr<SkinnyTiling> TilingOn(const LaunchContext& context, const GemmArgs& gemm);
+absl::StatusOr<SkinnyTiling> TilingOn(const LaunchContext& context, const SkinnyGemm& skinny);
 
 // Enqueues `skinny` on the context's stream; host work of some 5 us, for its tensor maps.
 //

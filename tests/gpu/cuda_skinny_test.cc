@@ -64,7 +64,7 @@ class GpuSkinnyTest : public GpuSkinnyTestBase {
 
   // Tiled as graphs have it.
   absl::Status Launch(const SkinnyGemm& skinny, bool weights_ahead) {
-    const absl::StatusOr<SkinnyTiling> tiling = kernels::cuda::TilingOn(Context(), skinny.gemm);
+    const absl::StatusOr<SkinnyTiling> tiling = kernels::cuda::TilingOn(Context(), skinny);
     if (!tiling.ok()) return tiling.status();
     return kernels::cuda::LaunchSkinny(Context(), skinny, *tiling, weights_ahead);
   }

@@ -44,12 +44,11 @@ std::vector<std::string> LaunchesOf(const Program& program, std::span<const int8
 
 TEST(GraphNodesTest, GemmsTakeInNormsGatesAndResiduals) {
   const std::unique_ptr<Program> program = Layers({.rows = 64});
-  EXPECT_THAT(
-      LaunchesOf(*program),
-      ElementsAre("skinny gemm <- rms_norm", "rope_append", "attention_decode", "skinny gemm",
-                  "skinny gemm <- rms_norm, gated_activation", "skinny gemm",
-                  "skinny gemm <- rms_norm", "rope_append", "attention_decode", "skinny gemm",
-                  "skinny gemm <- rms_norm, gated_activation", "skinny gemm", "rms_norm"));
+  EXPECT_THAT(LaunchesOf(*program),
+              ElementsAre("skinny gemm <- rms_norm, rope_append", "attention_decode", "skinny gemm",
+                          "skinny gemm <- rms_norm, gated_activation", "skinny gemm",
+                          "skinny gemm <- rms_norm, rope_append", "attention_decode", "skinny gemm",
+                          "skinny gemm <- rms_norm, gated_activation", "skinny gemm", "rms_norm"));
   const std::vector<GraphNode> nodes = GraphNodesOf(*program);
   ASSERT_EQ(nodes.size(), program->ops.size());
   // The last norm adds nothing any more: the GEMM ahead of it does, in place.
@@ -102,6 +101,42 @@ TEST(GraphNodesTest, WhatIsNormedAheadIsWhatItsReadersNorm) {
     }
     if (node.leaves) maker = &node;
   }
+}
+
+TEST(GraphNodesTest, GemmsRotateAndAppendWhatTheyMake) {
+  const std::unique_ptr<Program> program = Layers({.rows = 64});
+  const std::vector<GraphNode> nodes = GraphNodesOf(*program);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (program->ops[i].kind != CONCERT_OP_ROPE_APPEND) continue;
+    EXPECT_FALSE(nodes[i].IsLaunched());
+    const RopeAppendArgs& recorded = program->ops[i].rope_append;
+    const SkinnyRope& rope = nodes[i - 1].skinny.rope;
+    ASSERT_EQ(rope.parts, 1u);
+    EXPECT_EQ(rope.op, recorded);
+    EXPECT_EQ(rope.places[0].slots, recorded.slots);
+    EXPECT_EQ(rope.places[0].v, recorded.cache.v);
+  }
+}
+
+TEST(GraphNodesTest, HeadsStayInMemoryWhereTheyAreReadOrUnknown) {
+  const auto rotates = [](const Program& program) {
+    const std::vector<GraphNode> nodes = GraphNodesOf(program);
+    return std::any_of(nodes.begin(), nodes.end(),
+                       [](const GraphNode& node) { return node.skinny.rope.parts != 0; });
+  };
+  EXPECT_TRUE(rotates(*Layers({.interleaved = true})));
+  EXPECT_FALSE(rotates(*Layers({.dim = 256})));
+  EXPECT_FALSE(rotates(*Layers({.rotary = 20})));
+  // Somebody reads q, k and v as they are in the arena.
+  const StepModel model;
+  StepRecorder recorder(model, kStepMemory);
+  const uint32_t residual = recorder.Slot(model.hidden, /*binding=*/true);
+  const uint32_t out = recorder.Slot(model.head_columns(), /*binding=*/true);
+  const StepSlots slots = StepSlots::Of(recorder, model);
+  RecordLayer(recorder, model, slots, residual, 0);
+  recorder.Double(slots.heads, model.head_columns(), out);
+  recorder.PlaceArena();
+  EXPECT_FALSE(rotates(*recorder.Bind(0x300000000)));
 }
 
 TEST(GraphNodesTest, WeightsAreReadAheadWhereNobodyWritesThem) {

@@ -150,6 +150,20 @@ TEST(PassTest, WeightsAreReadOnceAndCachesByEach) {
   const float two_us = WorkOfPass(**pass, runs).run_us;
   const Program &all = (*pass)->program, &one = replicas[0].program();
   const std::vector<GraphNode> nodes = GraphNodesOf(all, (*pass)->owners);
+  // Each member's heads go to its own cache, by one launch for all.
+  const auto rotating = std::find_if(nodes.begin(), nodes.end(), [](const GraphNode& node) {
+    return node.skinny.rope.parts != 0;
+  });
+  ASSERT_NE(rotating, nodes.end());
+  const SkinnyRope& rope = rotating->skinny.rope;
+  ASSERT_EQ(rope.parts, (*pass)->member_count);
+  for (uint32_t part = 0; part < rope.parts; ++part) {
+    const RopeAppendArgs& of_member = rotating[1 + part].op.rope_append;
+    EXPECT_FALSE(rotating[1 + part].IsLaunched());
+    EXPECT_EQ(rope.places[part].k, of_member.cache.k);
+    EXPECT_EQ(rope.places[part].positions, of_member.positions);
+    EXPECT_EQ(part > 0 && rope.places[part].k == rope.places[0].k, false);
+  }
   const double one_us = GraphCostOf(device, all, nodes).us;
   const double alone_us = GraphCostOf(device, one, GraphNodesOf(one)).us;
   EXPECT_FLOAT_EQ(two_us, static_cast<float>(GraphCostOf(device, **pass, nodes, 2).us));
