@@ -43,7 +43,8 @@
                                                           X(cuMemHostAlloc) X(cuMemFreeHost)       \
                                                               X(cuEventQuery) X(cuLaunchKernelEx)  \
                                                                   X(cuFuncSetAttribute)            \
-                                                                      X(cuTensorMapEncodeTiled) X(cuStreamGetCaptureInfo) X(cuGraphExecKernelNodeSetParams)
+                                                                      X(cuTensorMapEncodeTiled)    \
+  X(cuStreamGetCaptureInfo) X(cuGraphExecKernelNodeSetParams)
 
 namespace concert::kernels::cuda {
 
