@@ -71,8 +71,9 @@ std::optional<size_t> MakerOfNormed(size_t reader, const std::vector<Draft>& dra
   while (end > 0 && (drafts[end - 1].gone || !drafts[end - 1].Writes(normed))) --end;
   if (end == 0 || nodes[end - 1].kind != GraphNode::Kind::kSkinny) return std::nullopt;
   const GemmArgs& made = nodes[end - 1].skinny.gemm;
-  const bool fits = !made.gated && made.d == gemm.a && made.ldd == gemm.lda && made.m == gemm.m &&
-                    made.n == gemm.k && !SomebodyWrites(drafts, MatrixAt(norms.gain, 1, gemm.k, 0));
+  const bool fits = gemm.k <= kMaxHandoverColumns && !made.gated && made.d == gemm.a &&
+                    made.ldd == gemm.lda && made.m == gemm.m && made.n == gemm.k &&
+                    !SomebodyWrites(drafts, MatrixAt(norms.gain, 1, gemm.k, 0));
   return fits ? std::optional(end - 1) : std::nullopt;
 }
 

@@ -100,6 +100,12 @@ def tenants_of_an_h200(result):
                   f"{ratios['time_sliced'][0]:.2f}× time-slicing"
 
 
+def tenants_beside_others(result):
+    ratios = summary_of(result)
+    yield README, f"without clients alone {dated(result)[:-1]}; a quick look of {result['header']['rounds']} rounds): {ratios['mps'][0]:.2f}× MPS, " \
+                  f"{ratios['mps'][1]:.2f}× at worst, and {ratios['time_sliced'][0]:.2f}× time-slicing"
+
+
 def small_and_large(result, scenario, rival, digits=2):
     """Of decode steps or replicas, as "decode-{}-x1", with a hidden size of 1024 and of 2048."""
     return " and ".join(f"{over(result, scenario.format(hidden), rival):.{digits}f}×" for hidden in (1024, 2048))
@@ -150,7 +156,8 @@ OF_FILE = {"overhead-h200": overhead, "gemm-h200": gemm, "c3-h200x2": c3, "c3-h1
            "random-tiny-h200": random_sets, "random-small-h200": random_sets, "random-large-h200": random_sets,
            "random-mixed-h200": random_sets,
            "collectives-h200x2": collectives, "collectives-h100x2": collectives, "collectives-h100x4": collectives,
-           "tenants-h100": tenants_of_an_h100, "tenants-h200": tenants_of_an_h200, "steps-h100": steps,
+           "tenants-h100": tenants_of_an_h100, "tenants-h200": tenants_of_an_h200, "tenants-shared-h200": tenants_beside_others,
+           "steps-h100": steps,
            "steps-more-h100": steps_of_others, "steps-h200": steps_of_an_h200,
            "steps-replicas-h200": steps_of_replicas}
 

@@ -103,6 +103,24 @@ TEST(GraphNodesTest, WhatIsNormedAheadIsWhatItsReadersNorm) {
   }
 }
 
+// The workspace has places for so many.
+TEST(GraphNodesTest, RowsOfTooManyColumnsAreNormedByTheirReader) {
+  const auto norms = [](uint32_t columns) {
+    StepRecorder recorder({.hidden = columns}, kStepMemory);
+    const uint32_t x = recorder.Slot(64, /*binding=*/true);
+    const uint32_t residual = recorder.Slot(columns, /*binding=*/true);
+    const uint32_t out = recorder.Slot(64, /*binding=*/true);
+    const uint32_t normed = recorder.Slot(columns);
+    recorder.GemmOnto(x, 64, residual);
+    recorder.Norm(residual, 0, normed);
+    recorder.Gemm(normed, columns, out, 64);
+    recorder.PlaceArena();
+    return NormsOf(*recorder.Bind(0x300000000));
+  };
+  EXPECT_THAT(norms(kMaxHandoverColumns), ElementsAre("leaves 0", "takes 0"));
+  EXPECT_THAT(norms(kMaxHandoverColumns + 64), ElementsAre("self"));
+}
+
 TEST(GraphNodesTest, GemmsRotateAndAppendWhatTheyMake) {
   const std::unique_ptr<Program> program = Layers({.rows = 64});
   const std::vector<GraphNode> nodes = GraphNodesOf(*program);
