@@ -6,6 +6,12 @@
 #include "kernels/skinny/skinny_launcher.h"
 
 namespace concert::kernels::cuda {
+namespace {
+
+// Dependent launches exist on compute capability 9.0 and later; the skinny kernel, on 9.0.
+bool LaunchesMayOverlap(const LaunchContext& context) { return HasSkinnyKernel(context); }
+
+}  // namespace
 
 NodeLauncher::NodeLauncher(LaunchContext& context, const Program& program,
                            std::span<const int8_t> owners, const uint32_t* there)
@@ -56,7 +62,7 @@ absl::StatusOr<CUgraphNode> NodeLauncher::CaptureCopies() {
   context_.begins_early = released_;
   absl::StatusOr<CUgraphNode> node = BindingCopies::Capture(context_);
   context_.begins_early = false;
-  released_ = HasSkinnyKernel(context_);
+  released_ = LaunchesMayOverlap(context_);
   return node;
 }
 
@@ -68,7 +74,7 @@ absl::Status NodeLauncher::LaunchTogether(std::span<const Op* const> ops) {
 absl::Status NodeLauncher::Overlapping(const OpKind& kind,
                                        absl::FunctionRef<absl::Status()> launch) {
   context_.begins_early = released_ && kind.launches_overlap;
-  context_.releases_next = released_ = kind.launches_overlap && HasSkinnyKernel(context_);
+  context_.releases_next = released_ = kind.launches_overlap && LaunchesMayOverlap(context_);
   absl::Status status = launch();
   context_.begins_early = context_.releases_next = false;
   return status;

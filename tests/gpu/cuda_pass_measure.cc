@@ -4,45 +4,20 @@
 #include <cstdlib>
 #include <string>
 
+#include "tests/gpu/measured_models.h"
 #include "tests/gpu/pass_fixture.h"
 #include "tests/support/seed.h"
 
 namespace concert::test {
 namespace {
 
-// Layers enough that their weights come from memory each time.
 struct Measured {
   const char* name;
   uint32_t members;
   ModelShape shape;
 };
 const Measured kModels[] = {
-    {"1024",
-     8,
-     {.hidden = 1024,
-      .q_heads = 16,
-      .kv_heads = 16,
-      .ffn = 2816,
-      .layers = 4,
-      .contexts = std::vector<int32_t>(8, 512)}},
-    {"2048",
-     8,
-     {.hidden = 2048,
-      .q_heads = 32,
-      .kv_heads = 32,
-      .ffn = 5632,
-      .layers = 2,
-      .contexts = std::vector<int32_t>(8, 512)}},
-    {"gqa1536",
-     4,
-     {.hidden = 1536,
-      .q_heads = 12,
-      .kv_heads = 2,
-      .head_dim = 128,
-      .ffn = 8960,
-      .layers = 3,
-      .contexts = std::vector<int32_t>(16, 1024)}},
-};
+    {"1024", 8, Hidden1024(4)}, {"2048", 8, Hidden2048(2)}, {"gqa1536", 4, Gqa1536(3)}};
 
 class GpuPassMeasure : public GpuPassTest, public testing::WithParamInterface<Measured> {
  protected:

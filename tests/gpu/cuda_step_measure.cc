@@ -7,62 +7,39 @@
 #include <string>
 
 #include "tests/gpu/gpu_program_fixture.h"
+#include "tests/gpu/measured_models.h"
 #include "tests/support/seed.h"
 
 namespace concert::test {
 namespace {
 
-// Layers enough that their weights come from memory each time, an H200's L2 cache having 50 MB.
 struct Measured {
   const char* name;
   ModelShape shape;
 };
-const Measured kModels[] = {
-    {"1024",
-     {.hidden = 1024,
-      .q_heads = 16,
-      .kv_heads = 16,
-      .ffn = 2816,
-      .layers = 6,
-      .contexts = std::vector<int32_t>(8, 512)}},
-    {"2048",
-     {.hidden = 2048,
-      .q_heads = 32,
-      .kv_heads = 32,
-      .ffn = 5632,
-      .layers = 3,
-      .contexts = std::vector<int32_t>(8, 512)}},
-    {"gqa1536",
-     {.hidden = 1536,
-      .q_heads = 12,
-      .kv_heads = 2,
-      .head_dim = 128,
-      .ffn = 8960,
-      .layers = 3,
-      .contexts = std::vector<int32_t>(16, 1024)}},
-    {"qwen05b",
-     {.hidden = 896,
-      .q_heads = 14,
-      .kv_heads = 2,
-      .ffn = 4864,
-      .layers = 6,
-      .contexts = std::vector<int32_t>(4, 1024)}},
-    {"4096",
-     {.hidden = 4096,
-      .q_heads = 32,
-      .kv_heads = 8,
-      .head_dim = 128,
-      .ffn = 14336,
-      .layers = 1,
-      .contexts = std::vector<int32_t>(16, 1024)}},
-    {"1024-32rows",
-     {.hidden = 1024,
-      .q_heads = 16,
-      .kv_heads = 16,
-      .ffn = 2816,
-      .layers = 6,
-      .contexts = std::vector<int32_t>(32, 512)}},
-};
+ModelShape WithRows(ModelShape shape, uint32_t rows) {
+  shape.contexts.assign(rows, shape.contexts[0]);
+  return shape;
+}
+const Measured kModels[] = {{"1024", Hidden1024(6)},
+                            {"2048", Hidden2048(3)},
+                            {"gqa1536", Gqa1536(3)},
+                            {"qwen05b",
+                             {.hidden = 896,
+                              .q_heads = 14,
+                              .kv_heads = 2,
+                              .ffn = 4864,
+                              .layers = 6,
+                              .contexts = std::vector<int32_t>(4, 1024)}},
+                            {"4096",
+                             {.hidden = 4096,
+                              .q_heads = 32,
+                              .kv_heads = 8,
+                              .head_dim = 128,
+                              .ffn = 14336,
+                              .layers = 1,
+                              .contexts = std::vector<int32_t>(16, 1024)}},
+                            {"1024-32rows", WithRows(Hidden1024(6), 32)}};
 
 class GpuStepMeasure : public GpuProgramTest {
  protected:
