@@ -13,8 +13,8 @@
 
 namespace concert::kernels {
 
-// Places where rows are while their norm is half done, of so many columns at most: a chain needs one
-// at a time. They are parts of a program's workspace.
+// Places where rows are while their norm is half done, of so many columns at most: a chain needs
+// one at a time. They are parts of a program's workspace.
 inline constexpr uint8_t kMaxHandovers = 2;
 inline constexpr uint32_t kMaxHandoverColumns = 16384;
 

@@ -7,8 +7,6 @@
 namespace concert::kernels {
 namespace {
 
-constexpr uint64_t kElementBytes = 2;
-
 // The rotary embeddings that follow op `gemm` directly: the program's, or one of each member.
 std::span<Draft> RopesBehind(StepDraft& drafts, std::span<const int8_t> owners, size_t gemm) {
   std::vector<Draft>& all = drafts.drafts();
@@ -31,20 +29,12 @@ bool AreAlike(RopeAppendArgs a, RopeAppendArgs b) {
   return a == b;
 }
 
-// Whether its heads are those rows of the GEMM's columns, one behind the other, in a form that the
-// kernel knows.
+// Whether its heads are those rows of what the GEMM makes, in a form that the kernel knows.
 bool FitsRows(const RopeAppendArgs& rope, const GemmArgs& gemm, uint64_t first_row) {
-  const uint64_t head_bytes = rope.head_dim * kElementBytes;
-  const uint64_t heads = uint64_t{rope.q_heads} + 2u * rope.kv_heads;
   const KvCacheArgs& cache = rope.cache;
-  return rope.dtype == Dtype::kBf16 && cache.dtype == Dtype::kBf16 &&
-         heads * rope.head_dim == gemm.n &&
-         rope.q == gemm.d + first_row * gemm.ldd * kElementBytes &&
-         rope.k == rope.q + rope.q_heads * head_bytes &&
-         rope.v == rope.k + rope.kv_heads * head_bytes && rope.q_stride == gemm.ldd &&
-         rope.k_stride == gemm.ldd && rope.v_stride == gemm.ldd &&
-         (rope.head_dim == 64 || rope.head_dim == 128) && rope.rotary_dim % 8 == 0 &&
-         (gemm.d | gemm.bias | cache.k | cache.v) % 8 == 0 &&
+  return AreHeads(rope, gemm.d + first_row * gemm.ldd * kStepElementBytes, gemm.n, gemm.ldd) &&
+         cache.dtype == Dtype::kBf16 && (rope.head_dim == 64 || rope.head_dim == 128) &&
+         rope.rotary_dim % 8 == 0 && (gemm.d | gemm.bias | cache.k | cache.v) % 8 == 0 &&
          (gemm.ldd | cache.page_stride | cache.token_stride | cache.head_stride) % 4 == 0;
 }
 

@@ -16,6 +16,15 @@ bool Overlap(const StridedRange& a, const StridedRange& b) {
   return Meet(a, b, pieces_left) || pieces_left <= 0;
 }
 
+bool AreHeads(const RopeAppendArgs& rope, Address begin, uint64_t columns, uint64_t stride) {
+  const uint64_t head_bytes = rope.head_dim * kStepElementBytes;
+  const uint64_t heads = uint64_t{rope.q_heads} + 2u * rope.kv_heads;
+  return rope.dtype == Dtype::kBf16 && heads * rope.head_dim == columns && rope.q == begin &&
+         rope.k == rope.q + rope.q_heads * head_bytes &&
+         rope.v == rope.k + rope.kv_heads * head_bytes && rope.q_stride == stride &&
+         rope.k_stride == stride && rope.v_stride == stride;
+}
+
 StepGemm StepGemmOf(const GemmArgs& gemm) {
   StepGemm step = {};
   step.m = gemm.m, step.n = gemm.n, step.k = gemm.k;

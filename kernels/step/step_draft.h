@@ -29,6 +29,10 @@ bool Overlap(const StridedRange& a, const StridedRange& b);
 // What an op reads and writes, by its operands.
 std::vector<Touch> TouchesOf(const Op& op);
 
+// Whether rows of `columns` elements, `stride` apart, from `begin` on, are the heads of a rotary
+// embedding's q, k and v, one behind the other, all in bf16.
+bool AreHeads(const RopeAppendArgs& rope, Address begin, uint64_t columns, uint64_t stride);
+
 // A GEMM without anything folded into it. REQUIRES: its strides fit 32 bits.
 StepGemm StepGemmOf(const GemmArgs& gemm);
 

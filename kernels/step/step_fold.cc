@@ -157,13 +157,8 @@ void FoldGate(StepDraft& drafts, Draft& draft) {
 
 // Whether the GEMM's columns are q's, k's and v's heads, one behind the other, in whole units.
 bool MakesHeads(const StepGemm& gemm, const RopeAppendArgs& rope) {
-  const uint64_t head_bytes = rope.head_dim * kStepElementBytes;
-  const uint64_t heads = uint64_t{rope.q_heads} + 2u * rope.kv_heads;
   const KvCacheArgs& cache = rope.cache;
-  return rope.dtype == Dtype::kBf16 && rope.rows == gemm.m && heads * rope.head_dim == gemm.n &&
-         rope.q == gemm.d && rope.k == rope.q + rope.q_heads * head_bytes &&
-         rope.v == rope.k + rope.kv_heads * head_bytes && rope.q_stride == gemm.ldd &&
-         rope.k_stride == gemm.ldd && rope.v_stride == gemm.ldd &&
+  return AreHeads(rope, gemm.d, gemm.n, gemm.ldd) && rope.rows == gemm.m &&
          (rope.head_dim | rope.rotary_dim) % kStepTile == 0 && rope.head_dim > kStepTile &&
          gemm.n / kStepTile < (1u << 16) && cache.tokens() < (uint64_t{1} << 32) &&
          (cache.k | cache.v) % 4 == 0 &&

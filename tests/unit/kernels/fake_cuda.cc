@@ -207,8 +207,38 @@ CUresult DestroyExecutable(CUgraphExec) {
   --g_fake->live_executables;
   return CUDA_SUCCESS;
 }
+CUresult ErrorText(CUresult, const char** text) {
+  *text = "a fake error";
+  return CUDA_SUCCESS;
+}
+CUresult CaptureInfo(CUstream, CUstreamCaptureStatus* status, cuuint64_t*, CUgraph*,
+                     const CUgraphNode** last, const CUgraphEdgeData**, size_t* count) {
+  static CUgraphNode node;
+  node = reinterpret_cast<CUgraphNode>(g_fake->captured_copies.size());
+  *status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  *last = &node;
+  *count = 1;
+  return CUDA_SUCCESS;
+}
+CUresult SetNodeParams(CUgraphExec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* params) {
+  if (g_fake->set_status != CUDA_SUCCESS) return g_fake->set_status;
+  const auto& copies = *static_cast<const kernels::cuda::BindingCopyArgs*>(params->kernelParams[0]);
+  std::vector<CUdeviceptr>& to = g_fake->captured_copies[reinterpret_cast<uintptr_t>(node) - 1].to;
+  to.clear();
+  for (uint32_t i = 0; i < copies.count; ++i) to.push_back(copies.copies[i].to);
+  return CUDA_SUCCESS;
+}
 CUresult LaunchGraph(CUgraphExec, CUstream) {
-  g_fake->enqueued.push_back(0);
+  std::vector<CUdeviceptr>& enqueued = g_fake->enqueued;
+  const auto copy = [&](bool behind) {
+    for (const FakeCopies& copies : g_fake->captured_copies) {
+      if ((copies.behind > 0) == behind)
+        enqueued.insert(enqueued.end(), copies.to.begin(), copies.to.end());
+    }
+  };
+  copy(/*behind=*/false);
+  enqueued.push_back(0);
+  copy(/*behind=*/true);
   return CUDA_SUCCESS;
 }
 CUresult CopyOnDevice(CUdeviceptr to, CUdeviceptr, size_t, CUstream) {
@@ -255,15 +285,18 @@ CUresult QueryEvent(CUevent event) {
 CUresult LaunchKernel(CUfunction function, unsigned, unsigned, unsigned, unsigned, unsigned,
                       unsigned, unsigned, CUstream, void** parameters, void**) {
   ++g_fake->kernels_launched;
-  if (function == FakeCuda::CopyBindings()) {
-    const auto& copies = *static_cast<const kernels::cuda::BindingCopyArgs*>(parameters[0]);
-    for (uint32_t i = 0; i < copies.count; ++i) g_fake->enqueued.push_back(copies.copies[i].to);
-  } else if (function == FakeCuda::EpilogueOfSums()) {
+  if (function == FakeCuda::EpilogueOfSums()) {
     g_fake->epilogues_of_sums.push_back(
         *static_cast<const kernels::cuda::SumsArgs*>(parameters[0]));
   } else if (function == FakeCuda::FallbackGemm()) {
     g_fake->fallbacks.push_back(*static_cast<const kernels::GemmArgs*>(parameters[0]));
   }
+  return CUDA_SUCCESS;
+}
+
+CUresult LaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void**, void**) {
+  if (function == FakeCuda::CopyBindings() && config->hStream == g_fake->capturing)
+    g_fake->captured_copies.push_back({.behind = g_fake->captured.size(), .to = {}});
   return CUDA_SUCCESS;
 }
 
@@ -290,7 +323,10 @@ void FillIn(kernels::cuda::Driver& driver) {
   driver.cuGraphDestroy = DestroyGraph;
   driver.cuGraphInstantiateWithFlags = Instantiate;
   driver.cuGraphExecDestroy = DestroyExecutable;
+  driver.cuGetErrorName = driver.cuGetErrorString = ErrorText;
   driver.cuGraphLaunch = LaunchGraph;
+  driver.cuStreamGetCaptureInfo = CaptureInfo;
+  driver.cuGraphExecKernelNodeSetParams = SetNodeParams;
   driver.cuMemcpyDtoDAsync = CopyOnDevice;
   driver.cuMemHostAlloc = HostAlloc;
   driver.cuMemFreeHost = HostFree;
@@ -303,6 +339,7 @@ void FillIn(kernels::cuda::Driver& driver) {
   driver.cuEventQuery = QueryEvent;
   driver.cuStreamWaitEvent = WaitEvent;
   driver.cuLaunchKernel = LaunchKernel;
+  driver.cuLaunchKernelEx = LaunchKernelEx;
 }
 
 }  // namespace

@@ -28,6 +28,12 @@ struct FakeAlgo {
   cublasStatus_t check = CUBLAS_STATUS_SUCCESS;
 };
 
+// A captured launch that copies bindings.
+struct FakeCopies {
+  size_t behind = 0;            // so many captured GEMMs
+  std::vector<CUdeviceptr> to;  // of the executable
+};
+
 struct FakeLaunch {
   int32_t algo_id = 0;
   CUstream stream = nullptr;
@@ -80,7 +86,9 @@ class FakeCuda {
   FakeQuestion question;             // the last
   std::vector<FakeLaunch> launches;  // that were not captured
   std::vector<FakeLaunch> captured;
-  int kernels_launched = 0;  // concert's own
+  std::vector<FakeCopies> captured_copies;  // nodes, by number
+  CUresult set_status = CUDA_SUCCESS;       // of parameters of nodes
+  int kernels_launched = 0;                 // concert's own
   std::vector<kernels::cuda::SumsArgs> epilogues_of_sums;
   std::vector<kernels::GemmArgs> fallbacks;
   std::set<CUevent> unfinished;  // recorded, and what they wait for goes on
@@ -94,7 +102,8 @@ class FakeCuda {
   uint32_t captured_blocks = 0;
   int live_graphs = 0;
   int live_executables = 0;
-  // Copies within the device and launches of graphs, in their order: destination, or 0 for a graph.
+  // Copies within the device, also by graphs, and launches of graphs, in their order: destination,
+  // or 0 for what a graph has between its copies.
   std::vector<CUdeviceptr> enqueued;
   uintptr_t next_event = 1;
 

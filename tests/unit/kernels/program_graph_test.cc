@@ -48,9 +48,9 @@ TEST_F(ProgramGraphTest, OpsAreCapturedAndNothingRuns) {
   EXPECT_EQ(fake_.captured.size(), 2u);
   EXPECT_TRUE(fake_.launches.empty());
   EXPECT_TRUE(fake_.enqueued.empty());
-  EXPECT_EQ(fake_.live_graphs, 0);
   EXPECT_EQ(fake_.live_executables, 1);
   graph->reset();
+  EXPECT_EQ(fake_.live_graphs, 0);
   EXPECT_EQ(fake_.live_executables, 0);
 }
 
@@ -62,6 +62,41 @@ TEST_F(ProgramGraphTest, ARunIsTheGraphBetweenCopiesOfItsBindings) {
   const kernels::ProgramArgs run = {.program = &program_, .bindings = {kIn, kOut}};
   ASSERT_TRUE((*graph)->Launch(context, run).ok());
   EXPECT_THAT(fake_.enqueued, ElementsAre(kArena, kArena + 256, 0, kOut));
+}
+
+TEST_F(ProgramGraphTest, EachRunCopiesItsOwnBindings) {
+  kernels::cuda::LaunchContext context = fake_.Context();
+  const absl::StatusOr<std::unique_ptr<ProgramGraph>> graph =
+      ProgramGraph::Capture(context, program_);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  for (const uint64_t out : {kOut, kOut + 4096}) {
+    const kernels::ProgramArgs run = {.program = &program_, .bindings = {kIn, out}};
+    ASSERT_TRUE((*graph)->Launch(context, run).ok());
+  }
+  EXPECT_THAT(fake_.enqueued,
+              ElementsAre(kArena, kArena + 256, 0, kOut, kArena, kArena + 256, 0, kOut + 4096));
+}
+
+TEST_F(ProgramGraphTest, NothingIsCopiedWhereThereAreNoBindings) {
+  program_.bindings.clear();
+  kernels::cuda::LaunchContext context = fake_.Context();
+  const absl::StatusOr<std::unique_ptr<ProgramGraph>> graph =
+      ProgramGraph::Capture(context, program_);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_TRUE(fake_.captured_copies.empty());
+  ASSERT_TRUE((*graph)->Launch(context, {.program = &program_}).ok());
+  EXPECT_THAT(fake_.enqueued, ElementsAre(0));
+}
+
+TEST_F(ProgramGraphTest, ARunWhoseBindingsCannotBeSetEnqueuesNothing) {
+  kernels::cuda::LaunchContext context = fake_.Context();
+  const absl::StatusOr<std::unique_ptr<ProgramGraph>> graph =
+      ProgramGraph::Capture(context, program_);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  fake_.set_status = CUDA_ERROR_INVALID_VALUE;
+  const kernels::ProgramArgs run = {.program = &program_, .bindings = {kIn, kOut}};
+  EXPECT_FALSE((*graph)->Launch(context, run).ok());
+  EXPECT_TRUE(fake_.enqueued.empty());
 }
 
 TEST_F(ProgramGraphTest, WhatCannotBeLaunchedIsNamedAndTheCaptureEnds) {
