@@ -6,6 +6,8 @@
 // tokens, so that K and V are read once for all of them and little beyond the diagonal is computed.
 #include "kernels/attention/attention.cuh"
 #include "kernels/attention_prefill/prefill_tile.h"
+#include "kernels/cuda_api/matrices.cuh"
+#include "kernels/group/async.cuh"
 
 namespace concert::kernels::cuda {
 namespace {
@@ -23,44 +25,6 @@ struct Cut {
   static constexpr int kTokenSteps = kTokens / 16;  // k of products with V
   static_assert(kTokens <= kPrefillThreads, "a thread looks up a token");
 };
-
-// --- PTX, one function per instruction ---
-
-__device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
-// 16 bytes, or as many zeros, on their way to shared memory.
-__device__ __forceinline__ void CopyUnit(uint4* to, Address from, bool present = true) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(SharedAddress(to)), "l"(from),
-               "r"(present ? 16 : 0)
-               : "memory");
-}
-// Until all that this thread has sent on its way is there.
-__device__ __forceinline__ void WaitForCopies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-
-// Four 8x8 matrices, of which lanes 8i to 8i + 7 name the rows of matrix i: lane l gets elements
-// 2 * (l % 4) and the next of row l / 4 of each, or, transposed, of column l / 4.
-__device__ __forceinline__ void LoadMatrices(uint32_t (&matrices)[4], uint32_t row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
-               : "r"(row));
-}
-__device__ __forceinline__ void LoadTransposed(uint32_t (&matrices)[4], uint32_t row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
-               : "r"(row));
-}
-
-// d += a * b, of m16n8k16. Of d a lane has columns 2 * (lane % 4) and the next of row lane / 4, and
-// then of 8 rows below.
-__device__ __forceinline__ void Multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b_low,
-                                         uint32_t b_high) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b_low), "r"(b_high));
-}
 
 // --- Shared memory ---
 
@@ -169,7 +133,8 @@ __device__ void CopyQ(const AttentionPrefillArgs& op, const Item& item,
     const bool present = token < item.tile.tokens;
     const uint64_t element = (uint64_t{item.tile.first} + token) * op.attention.q_stride +
                              item.HeadOf(row) * kDim + 8 * unit;
-    CopyUnit(q.At(row, unit), op.attention.q + (present ? element * 2 : 0), present);
+    CopyUnit(SharedAddress(q.At(row, unit)), op.attention.q + (present ? element * 2 : 0),
+             present ? 16 : 0);
   }
 }
 
@@ -184,8 +149,8 @@ __device__ void CopyTokens(const AttentionDecodeArgs& op,
   for (uint32_t i = 0; i < PrefillTokens(kDim) / kStep; ++i) {
     const uint32_t token = threadIdx.x / kUnits + i * kStep;
     const uint64_t byte = (token_at[token] + 8 * unit) * 2;
-    CopyUnit(tokens.k[stage].At(token, unit), op.cache.k + byte);
-    CopyUnit(tokens.v[stage].At(token, unit), op.cache.v + byte);
+    CopyUnit(SharedAddress(tokens.k[stage].At(token, unit)), op.cache.k + byte, 16);
+    CopyUnit(SharedAddress(tokens.v[stage].At(token, unit)), op.cache.v + byte, 16);
   }
 }
 
@@ -207,8 +172,8 @@ __device__ void CopyTokens(const AttentionDecodeArgs& op,
   for (uint32_t i = 0; i < tokens.kCopies; ++i) {
     const NarrowUnit<kDim> at(i);
     const uint64_t byte = token_at[at.token] + 16 * at.unit;
-    CopyUnit(&tokens.narrow_k[stage][i][threadIdx.x], op.cache.k + byte);
-    CopyUnit(&tokens.narrow_v[stage][i][threadIdx.x], op.cache.v + byte);
+    CopyUnit(SharedAddress(&tokens.narrow_k[stage][i][threadIdx.x]), op.cache.k + byte, 16);
+    CopyUnit(SharedAddress(&tokens.narrow_v[stage][i][threadIdx.x]), op.cache.v + byte, 16);
   }
 }
 
@@ -292,16 +257,16 @@ struct WarpPrefill {
       uint32_t a[kRowTiles][4];
 #pragma unroll
       for (int i = 0; i < kRowTiles; ++i) {
-        LoadMatrices(a[i], q.Further(q_at, step, i));
+        LoadMatrices(q.Further(q_at, step, i), a[i]);
       }
 #pragma unroll
       for (int pair = 0; pair < kTokenTiles / 2; ++pair) {
         uint32_t b[4];
-        LoadMatrices(b, k.Further(k_at, step, pair));
+        LoadMatrices(k.Further(k_at, step, pair), b);
 #pragma unroll
         for (int i = 0; i < kRowTiles; ++i) {
-          Multiply(scores[i][2 * pair], a[i], b[0], b[1]);
-          Multiply(scores[i][2 * pair + 1], a[i], b[2], b[3]);
+          MultiplyAdd(scores[i][2 * pair], a[i], b[0], b[1]);
+          MultiplyAdd(scores[i][2 * pair + 1], a[i], b[2], b[3]);
         }
       }
     }
@@ -384,11 +349,11 @@ struct WarpPrefill {
 #pragma unroll
       for (int pair = 0; pair < kDimTiles / 2; ++pair) {
         uint32_t b[4];
-        LoadTransposed(b, v.Further(v_at, pair, step));
+        LoadTransposed(v.Further(v_at, pair, step), b);
 #pragma unroll
         for (int i = 0; i < kRowTiles; ++i) {
-          Multiply(sums[i][2 * pair], a[i], b[0], b[1]);
-          Multiply(sums[i][2 * pair + 1], a[i], b[2], b[3]);
+          MultiplyAdd(sums[i][2 * pair], a[i], b[0], b[1]);
+          MultiplyAdd(sums[i][2 * pair + 1], a[i], b[2], b[3]);
         }
       }
     }
@@ -474,7 +439,7 @@ __device__ void Prefill(const AttentionPrefillArgs& op) {
         static_cast<uint32_t>(max(item.VisibleTo(threadIdx.x / 32 * kWarpRows + kWarpRows - 1), 0));
     int stage = 0;
     for (uint32_t first = item.begin; first < item.end; first += kTokens, stage ^= 1) {
-      WaitForCopies();
+      WaitUnitsCopied();
       __syncthreads();  // these tokens are there; those before have been used by all
       const uint32_t next = first + kTokens;
       if (next < item.end) {
