@@ -38,29 +38,12 @@ bool FitsRows(const RopeAppendArgs& rope, const GemmArgs& gemm, uint64_t first_r
          (gemm.ldd | cache.page_stride | cache.token_stride | cache.head_stride) % 4 == 0;
 }
 
-bool IsPlain(const GemmArgs& gemm) {
-  return !gemm.gated && gemm.activation == Activation::kNone && gemm.beta == 0;
-}
-
-// Whether what it touches stays as it is if it is done by the GEMM: of what that makes only q is
-// read later, and nothing that it writes is read by the GEMM or by the others.
-bool MayComeEarly(StepDraft& drafts, Draft& rope, const Draft& gemm, std::span<Draft> others,
-                  const StridedRange& made) {
-  const auto is_head = [](const Touch& touch) {
-    return touch.field == CONCERT_FIELD_Q || touch.field == CONCERT_FIELD_K ||
-           touch.field == CONCERT_FIELD_V;
-  };
-  for (const concert_field field : {CONCERT_FIELD_K, CONCERT_FIELD_V}) {
-    const Touch touch = *TouchOf(rope, field);
-    if (!drafts.IsDeadBehind(drafts.IndexOf(rope), touch.memory, touch.buffer)) return false;
-  }
-  return std::all_of(rope.touches.begin(), rope.touches.end(), [&](const Touch& touch) {
-    if (is_head(touch)) return true;
-    if (Overlap(touch.memory, made)) return false;
-    return !touch.writes || (!gemm.Reads(touch.memory) &&
-                             std::none_of(others.begin(), others.end(), [&](const Draft& other) {
-                               return other.Reads(touch.memory);
-                             }));
+// What one member appends, no other reads.
+bool AppendsForItself(const Draft& rope, std::span<const Draft> others) {
+  return std::none_of(rope.touches.begin(), rope.touches.end(), [&](const Touch& touch) {
+    return touch.writes && touch.field != CONCERT_FIELD_Q &&
+           std::any_of(others.begin(), others.end(),
+                       [&](const Draft& other) { return other.Reads(touch.memory); });
   });
 }
 
@@ -80,7 +63,8 @@ SkinnyRope RopeOf(std::span<const Draft> ropes) {
 void FoldRopes(StepDraft& drafts, std::span<const int8_t> owners, std::vector<GraphNode>& nodes) {
   for (size_t i = 0; i < nodes.size(); ++i) {
     const GemmArgs& gemm = nodes[i].skinny.gemm;
-    if (nodes[i].kind != GraphNode::Kind::kSkinny || !IsPlain(gemm)) continue;
+    if (nodes[i].kind != GraphNode::Kind::kSkinny || !IsPlain(drafts.drafts()[i].stage.gemm))
+      continue;
     const std::span<Draft> ropes = RopesBehind(drafts, owners, i);
     if (ropes.empty() || ropes.size() > SkinnyRope::kMaxParts) continue;
     const RopeAppendArgs& first = ropes[0].stage.op.rope_append;
@@ -89,7 +73,7 @@ void FoldRopes(StepDraft& drafts, std::span<const int8_t> owners, std::vector<Gr
       const auto row = static_cast<uint64_t>(&draft - ropes.data()) * first.rows;
       const RopeAppendArgs& rope = draft.stage.op.rope_append;
       return AreAlike(rope, first) && FitsRows(rope, gemm, row) &&
-             MayComeEarly(drafts, draft, drafts.drafts()[i], ropes, made);
+             MayRotate(drafts, drafts.drafts()[i], draft, made) && AppendsForItself(draft, ropes);
     };
     if (first.rows * ropes.size() != gemm.m || !drafts.IsIntermediate(made) ||
         !std::all_of(ropes.begin(), ropes.end(), fits)) {

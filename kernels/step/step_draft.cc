@@ -25,6 +25,11 @@ bool AreHeads(const RopeAppendArgs& rope, Address begin, uint64_t columns, uint6
          rope.k_stride == stride && rope.v_stride == stride;
 }
 
+bool IsPlain(const StepGemm& gemm) {
+  return gemm.epilogue == StepEpilogue::kStore && gemm.activation == Activation::kNone &&
+         (gemm.c == 0 || gemm.beta == 0);
+}
+
 StepGemm StepGemmOf(const GemmArgs& gemm) {
   StepGemm step = {};
   step.m = gemm.m, step.n = gemm.n, step.k = gemm.k;

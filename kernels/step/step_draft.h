@@ -33,6 +33,9 @@ std::vector<Touch> TouchesOf(const Op& op);
 // embedding's q, k and v, one behind the other, all in bf16.
 bool AreHeads(const RopeAppendArgs& rope, Address begin, uint64_t columns, uint64_t stride);
 
+// It stores its products and does nothing else with them.
+bool IsPlain(const StepGemm& gemm);
+
 // A GEMM without anything folded into it. REQUIRES: its strides fit 32 bits.
 StepGemm StepGemmOf(const GemmArgs& gemm);
 
@@ -96,6 +99,11 @@ void ExchangeHeads(StepDraft& drafts, ExchangeSpace& space);
 
 // The touch of a draft that is its op's `field`.
 std::vector<Touch>::iterator TouchOf(Draft& draft, concert_field field);
+
+// Whether `rope`, which comes later and whose heads are some of what `gemm` makes (`made`), may be
+// done by that at once: nobody reads k and v as they are there, and what it writes besides is
+// nothing that the GEMM reads.
+bool MayRotate(const StepDraft& drafts, const Draft& gemm, Draft& rope, const StridedRange& made);
 
 // Makes residual adds, norms and gates part of the GEMMs beside them (kernels/step/step_fold.cc).
 void FoldIntoGemms(StepDraft& drafts);

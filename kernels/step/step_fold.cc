@@ -12,11 +12,6 @@ namespace {
 
 StridedRange ResultOf(const StepGemm& gemm) { return MatrixAt(gemm.d, gemm.m, gemm.n, gemm.ldd); }
 
-bool IsPlain(const StepGemm& gemm) {
-  return gemm.epilogue == StepEpilogue::kStore && gemm.activation == Activation::kNone &&
-         (gemm.c == 0 || gemm.beta == 0);
-}
-
 // A GEMM's strides have 32 bits.
 bool FitsStride(uint64_t stride) { return stride <= std::numeric_limits<uint32_t>::max(); }
 
@@ -173,17 +168,7 @@ void FoldRope(StepDraft& drafts, Draft& draft) {
   const RopeAppendArgs& rope = follower->stage.op.rope_append;
   if (!MakesHeads(gemm, rope)) return;
   const StridedRange result = ResultOf(gemm);
-  const StridedRange keys_and_values =
-      MatrixAt(rope.k, gemm.m, 2u * rope.kv_heads * rope.head_dim, gemm.ldd);
-  const auto clashes = [&](const Touch& touch) {  // with what the GEMM reads
-    return touch.writes && !Overlap(touch.memory, result) && draft.Reads(touch.memory);
-  };
-  if (!drafts.IsIntermediate(result) ||
-      !OnlyTouches(*follower, result, {CONCERT_FIELD_Q, CONCERT_FIELD_K, CONCERT_FIELD_V}) ||
-      !drafts.IsDeadBehind(drafts.IndexOf(*follower), keys_and_values, draft.BufferOf(result)) ||
-      std::any_of(follower->touches.begin(), follower->touches.end(), clashes)) {
-    return;
-  }
+  if (!drafts.IsIntermediate(result) || !MayRotate(drafts, draft, *follower, result)) return;
   gemm.epilogue = StepEpilogue::kRope;
   gemm.rope = rope;
   const uint64_t head_units = rope.head_dim / kStepTile;
@@ -258,6 +243,19 @@ void EachGemm(StepDraft& drafts, void (*fold)(StepDraft&, Draft&)) {
 }
 
 }  // namespace
+
+bool MayRotate(const StepDraft& drafts, const Draft& gemm, Draft& rope, const StridedRange& made) {
+  const RopeAppendArgs& args = rope.stage.op.rope_append;
+  const StridedRange keys_and_values =
+      MatrixAt(args.k, args.rows, 2u * args.kv_heads * args.head_dim, args.k_stride);
+  const auto clashes = [&](const Touch& touch) {  // with what the GEMM reads
+    return touch.writes && !Overlap(touch.memory, made) && gemm.Reads(touch.memory);
+  };
+  return OnlyTouches(rope, made, {CONCERT_FIELD_Q, CONCERT_FIELD_K, CONCERT_FIELD_V}) &&
+         drafts.IsDeadBehind(drafts.IndexOf(rope), keys_and_values,
+                             TouchOf(rope, CONCERT_FIELD_K)->buffer) &&
+         std::none_of(rope.touches.begin(), rope.touches.end(), clashes);
+}
 
 void FoldIntoGemms(StepDraft& drafts) {
   EachGemm(drafts, FoldResidual);
