@@ -55,7 +55,6 @@ AttentionKernelArgs CutIntoChunks(const LaunchContext& context, const AttentionD
       .op_count = static_cast<uint32_t>(op_count),
       .op_items = static_cast<uint32_t>(items),
       .chunk_tokens = static_cast<uint32_t>(tokens),
-      .warps_each = kAttentionWarps,
       .partials = {.chunks = static_cast<uint32_t>(chunks),
                    .sums = sums,
                    .states = reinterpret_cast<SoftmaxState*>(sums + heads * chunks * op.head_dim)},

@@ -13,7 +13,7 @@ constexpr uint64_t kMaxBlocksEach = 32;
 
 }  // namespace
 
-absl::StatusOr<CUgraphNode> BindingCopies::Capture(const LaunchContext& context) {
+absl::Status BindingCopies::Capture(const LaunchContext& context, CUgraphNode& node) {
   const Driver& driver = context.api.driver;
   const BindingCopyArgs nothing = {};
   CUlaunchAttribute early = OverlapsTheOneBefore();
@@ -28,7 +28,8 @@ absl::StatusOr<CUgraphNode> BindingCopies::Capture(const LaunchContext& context)
   size_t count = 0;
   CONCERT_RETURN_IF_DRIVER_ERROR(driver, context.gpu, cuStreamGetCaptureInfo, context.stream,
                                  &capturing, nullptr, nullptr, &last, nullptr, &count);
-  return *last;  // there is one, which is the launch
+  node = *last;  // there is one, which is the launch
+  return absl::OkStatus();
 }
 
 absl::Status BindingCopies::Set(const LaunchContext& context, CUgraphExec executable,

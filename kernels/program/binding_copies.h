@@ -4,7 +4,6 @@
 #define CONCERT_KERNELS_PROGRAM_BINDING_COPIES_H_
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "kernels/cuda_api/launch_context.h"
 #include "kernels/program/binding_copy_args.h"
 #include "kernels/program/transfers.h"
@@ -29,9 +28,9 @@ class BindingCopies {
     args_.members = members;
   }
 
-  // A node that copies nothing yet, behind what is captured on the context's stream. It heeds
-  // LaunchContext::begins_early, and lets the next launch begin early.
-  static absl::StatusOr<CUgraphNode> Capture(const LaunchContext& context);
+  // `node` becomes one that copies nothing yet, behind what is captured on the context's stream. It
+  // heeds LaunchContext::begins_early, and lets the next launch begin early.
+  static absl::Status Capture(const LaunchContext& context, CUgraphNode& node);
   // That is what the node of an executable does from its next launch on.
   absl::Status Set(const LaunchContext& context, CUgraphExec executable, CUgraphNode node);
 

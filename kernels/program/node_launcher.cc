@@ -58,12 +58,12 @@ absl::Status NodeLauncher::Launch(size_t op) {
   return Overlapping(kind, [&] { return kind.launch(context_, node.op); });
 }
 
-absl::StatusOr<CUgraphNode> NodeLauncher::CaptureCopies() {
+absl::Status NodeLauncher::CaptureCopies(CUgraphNode& node) {
   context_.begins_early = released_;
-  absl::StatusOr<CUgraphNode> node = BindingCopies::Capture(context_);
+  absl::Status status = BindingCopies::Capture(context_, node);
   context_.begins_early = false;
   released_ = LaunchesMayOverlap(context_);
-  return node;
+  return status;
 }
 
 absl::Status NodeLauncher::LaunchTogether(std::span<const Op* const> ops) {

@@ -10,7 +10,6 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "kernels/cuda_api/launch_context.h"
 #include "kernels/op_table.h"
 #include "kernels/program/graph_nodes.h"
@@ -29,7 +28,7 @@ class NodeLauncher {
   // Enqueues it on the context's stream. REQUIRES: IsLaunched(op).
   absl::Status Launch(size_t op);
   // The same of copies of bindings (BindingCopies::Capture).
-  absl::StatusOr<CUgraphNode> CaptureCopies();
+  absl::Status CaptureCopies(CUgraphNode& node);
   // The same of one op of several programs: OpKind::launch_together.
   absl::Status LaunchTogether(std::span<const Op* const> ops);
   // What is launched next does not follow the last launch alone.

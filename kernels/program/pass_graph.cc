@@ -71,19 +71,13 @@ class Capturer {
   // `in`, `out`: become the nodes that copy bindings.
   absl::Status Run(CUgraphNode& in, CUgraphNode& out) {
     absl::Status status = branches_.Open(context_.gpu, pass_.member_count);
-    if (status.ok()) status = AddCopies(in);
+    if (status.ok()) status = launcher_.CaptureCopies(in);
     if (status.ok()) status = AddOps();
-    if (status.ok()) status = AddCopies(out);
+    if (status.ok()) status = launcher_.CaptureCopies(out);
     return status;
   }
 
  private:
-  absl::Status AddCopies(CUgraphNode& node) {
-    const absl::StatusOr<CUgraphNode> captured = launcher_.CaptureCopies();
-    if (captured.ok()) node = *captured;
-    return captured.status();
-  }
-
   absl::Status AddOps() {
     for (size_t i = 0, count = 0; i < pass_.program.ops.size(); i += count) {
       const std::vector<const Op*> together = TogetherFrom(i);

@@ -46,18 +46,13 @@ ProgramGraph::~ProgramGraph() {
 
 absl::Status ProgramGraph::LaunchAll(LaunchContext& context, const Program& program) {
   NodeLauncher nodes(context, program);
-  const auto add_copies = [&](CUgraphNode& node) {
-    const absl::StatusOr<CUgraphNode> captured = nodes.CaptureCopies();
-    if (captured.ok()) node = *captured;
-    return captured.status();
-  };
   const auto& bindings = program.bindings;
   const bool writes = std::any_of(bindings.begin(), bindings.end(),
                                   [](const Program::Binding& binding) { return binding.written; });
   absl::Status status;
-  if (!bindings.empty()) status = add_copies(in_);
+  if (!bindings.empty()) status = nodes.CaptureCopies(in_);
   if (status.ok()) status = LaunchNodes(nodes, program);
-  if (status.ok() && writes) status = add_copies(out_);
+  if (status.ok() && writes) status = nodes.CaptureCopies(out_);
   return status;
 }
 

@@ -46,16 +46,14 @@ class SkinnyFinish {
       }
       if constexpr (!kGated) {
         if (tile_.args.skinny.d_normed.rows != 0)
-          NormAhead<kLanes, kWide>(x, i < rows, row, column);
+          NormAhead<kLanes, kWide>(x, is_there, i < rows, row, column);
       }
     }
   }
   // Of a row of D four columns; lanes with none, which are there for the sum, have zeros.
   template <int kLanes, bool kWide>
-  __device__ void NormAhead(float4 x, bool is_row, int row, int column) const {
+  __device__ void NormAhead(float4 x, bool is_there, bool is_row, int row, int column) const {
     const NormedAhead& normed = tile_.args.skinny.d_normed;
-    const bool is_there = is_row && column < tile_.template Columns<false>() &&
-                          static_cast<int>(threadIdx.x) % kLanes < kColumns / 4;
     // As D has it.
     x = make_float4(Rounded(x.x), Rounded(x.y), Rounded(x.z), Rounded(x.w));
     float squares = x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w;
