@@ -11,6 +11,10 @@ def dated(result):
     return f"({result['header']['commit'][:7]}, {result['header']['date'][:10]})"
 
 
+def quick_look(result):
+    return f"{dated(result)[:-1]}; a quick look of {result['header']['rounds']} rounds)"
+
+
 def over(result, scenario, rival):
     return speedups_of(result, named(result, scenario))[rival]
 
@@ -80,30 +84,30 @@ def collectives(result):
                   f"{few['geomean']:.2f}× if both have 8 SMs"
 
 
+def over_both(result):
+    """What clients make of MPS and of time-slicing."""
+    mps, worst, _ = summary_of(result)["mps"]
+    return f"{mps:.2f}× MPS, {worst:.2f}× at worst, and {summary_of(result)['time_sliced'][0]:.2f}× time-slicing"
+
+
 def tenants_of_an_h100(result):
     urgent = named(result, "latency-beside-batch")
     high, kept = urgent["high_p99_over_solo"], urgent["kept_of_alone"]["concert"]
     alone = [speedups_of(result, s)["local_graph"] for s in result["scenarios"] if s["class"] == "alone"]
-    ratios = summary_of(result)
     yield README, f"H100 {dated(result)}: a batch beside a high-priority client runs at {kept[1]:.2f}× its speed alone (that " \
                   f"client's p99: {high['concert']:.1f}× its own alone; MPS {high['mps']:.0f}×); one client alone: " \
-                  f"{min(alone):.2f}× to {max(alone):.2f}× its own CUDA graph; geomean of the clients' own {ratios['mps'][0]:.2f}× " \
-                  f"MPS, {ratios['mps'][1]:.2f}× at worst, and {ratios['time_sliced'][0]:.2f}× time-slicing"
+                  f"{min(alone):.2f}× to {max(alone):.2f}× its own CUDA graph; geomean of the clients' own {over_both(result)}"
     yield README, f"two with small GEMMs: {over(result, 'chain-16x2048-p2', 'mps'):.2f}× MPS and " \
                   f"{over(result, 'chain-16x2048-p2', 'time_sliced'):.1f}× time-slicing; eight with 512x1024: " \
                   f"{over(result, 'chain-512x1024-p8', 'mps'):.1f}× and {over(result, 'chain-512x1024-p8', 'time_sliced'):.1f}×"
 
 
 def tenants_of_an_h200(result):
-    ratios = summary_of(result)
-    yield README, f"H200 {dated(result)}: {ratios['mps'][0]:.2f}× MPS, {ratios['mps'][1]:.2f}× at worst, and " \
-                  f"{ratios['time_sliced'][0]:.2f}× time-slicing"
+    yield README, f"H200 {dated(result)}: {over_both(result)}"
 
 
 def tenants_beside_others(result):
-    ratios = summary_of(result)
-    yield README, f"without clients alone {dated(result)[:-1]}; a quick look of {result['header']['rounds']} rounds): {ratios['mps'][0]:.2f}× MPS, " \
-                  f"{ratios['mps'][1]:.2f}× at worst, and {ratios['time_sliced'][0]:.2f}× time-slicing"
+    yield README, f"without clients alone {quick_look(result)}: {over_both(result)}"
 
 
 def small_and_large(result, scenario, rival, digits=2):
@@ -137,7 +141,7 @@ def steps_of_others(result):
 
 def steps_of_an_h200(result):
     high = named(result, "high-beside-low")["high_p99_over_solo"]
-    yield README, f"H200 {dated(result)[:-1]}; a quick look of {result['header']['rounds']} rounds): one of the high class beside seven low ones: " \
+    yield README, f"H200 {quick_look(result)}: one of the high class beside seven low ones: " \
                   f"{over(result, 'high-beside-low', 'mps'):.2f}× MPS all together (its p99: {high['concert']:.1f}× alone, under MPS " \
                   f"{high['mps']:.1f}×); a prefill beside four: {over(result, 'prefill-beside-decode', 'mps'):.2f}× MPS; " \
                   f"two of 4096: {over(result, 'decode-4096-x2', 'mps'):.2f}× MPS; eight: " \

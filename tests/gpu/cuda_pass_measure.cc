@@ -17,7 +17,7 @@ struct Measured {
   ModelShape shape;
 };
 const Measured kModels[] = {
-    {"1024", 8, Hidden1024(4)}, {"2048", 8, Hidden2048(2)}, {"gqa1536", 4, Gqa1536(3)}};
+    {"1024", 8, Dense(1024, 4)}, {"2048", 8, Dense(2048, 2)}, {"gqa1536", 4, Gqa1536(3)}};
 
 class GpuPassMeasure : public GpuPassTest, public testing::WithParamInterface<Measured> {
  protected:

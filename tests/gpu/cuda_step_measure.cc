@@ -21,8 +21,8 @@ ModelShape WithRows(ModelShape shape, uint32_t rows) {
   shape.contexts.assign(rows, shape.contexts[0]);
   return shape;
 }
-const Measured kModels[] = {{"1024", Hidden1024(6)},
-                            {"2048", Hidden2048(3)},
+const Measured kModels[] = {{"1024", Dense(1024, 6)},
+                            {"2048", Dense(2048, 3)},
                             {"gqa1536", Gqa1536(3)},
                             {"qwen05b",
                              {.hidden = 896,
@@ -39,7 +39,7 @@ const Measured kModels[] = {{"1024", Hidden1024(6)},
                               .ffn = 14336,
                               .layers = 1,
                               .contexts = std::vector<int32_t>(16, 1024)}},
-                            {"1024-32rows", WithRows(Hidden1024(6), 32)}};
+                            {"1024-32rows", WithRows(Dense(1024, 6), 32)}};
 
 class GpuStepMeasure : public GpuProgramTest {
  protected:

@@ -8,19 +8,11 @@ namespace concert::test {
 
 // With so many layers: as many as it takes for their weights to come from memory each time, an
 // H200's L2 cache having 50 MB.
-inline ModelShape Hidden1024(uint32_t layers) {
-  return {.hidden = 1024,
-          .q_heads = 16,
-          .kv_heads = 16,
-          .ffn = 2816,
-          .layers = layers,
-          .contexts = std::vector<int32_t>(8, 512)};
-}
-inline ModelShape Hidden2048(uint32_t layers) {
-  return {.hidden = 2048,
-          .q_heads = 32,
-          .kv_heads = 32,
-          .ffn = 5632,
+inline ModelShape Dense(uint32_t hidden, uint32_t layers) {
+  return {.hidden = hidden,
+          .q_heads = hidden / 64,
+          .kv_heads = hidden / 64,
+          .ffn = hidden / 4 * 11,
           .layers = layers,
           .contexts = std::vector<int32_t>(8, 512)};
 }
