@@ -41,9 +41,11 @@ class Sequences {
   }
 
   const Buffer& state() const { return state_; }
-  void Submit(const Program& program) {
+  void Submit(const Program& program, const SubmitOptions& options = {}) {
     const uint64_t at = kTokensStride * step_++;
-    queue_.Run({.program = program, .bindings = {{tokens_, at}, {tokens_, at + kTokensStride}}})
+    queue_
+        .Run({.program = program, .bindings = {{tokens_, at}, {tokens_, at + kTokensStride}}},
+             options)
         .submit_status()
         .Check();
   }
@@ -66,14 +68,61 @@ class Sequences {
   uint64_t step_ = 0;
 };
 
-// Plans with several ops, of which there are none but passes here.
-int Passes(TestDaemon& daemon) {
-  int passes = 0;
-  daemon.records(0).Drain([&](const auto& record) {
-    if constexpr (std::is_same_v<std::decay_t<decltype(record)>, daemon::PlanRecord>)
-      passes += record.op_count > 1 ? 1 : 0;
-  });
+// Opens for all sessions at once: runs behind it are ready together, however slowly this thread
+// gets to submit them beside others on its CPU.
+class Gate {
+ public:
+  explicit Gate(const Session& session)
+      : word_(session.CreateUserTimeline().value()),
+        queue_(session.CreateQueue().value()),
+        memory_(session.Allocate(128).value()),
+        op_(queue_.Copy({.src = memory_, .dst = {memory_, 64}, .bytes = 64},
+                        {.waits = {word_.At(1)}})) {
+    op_.submit_status().Check();
+  }
+
+  SubmitOptions Behind(const Session& session) const {
+    return {.waits = {session.TicketOf(op_.get())}};
+  }
+  void Open() { word_.Signal(1).Check(); }
+
+ private:
+  UserTimeline word_;
+  Queue queue_;
+  Buffer memory_;
+  Ticket op_;
+};
+
+// Plans with several ops, of which there are none but passes here, among those of the next so many
+// ops. They are told of a moment after clients see that their ops have ended.
+uint32_t Passes(TestDaemon& daemon, size_t ops) {
+  uint32_t passes = 0;
+  size_t told = 0;
+  EXPECT_TRUE(Eventually([&] {
+    daemon.records(0).Drain([&](const auto& record) {
+      if constexpr (std::is_same_v<std::decay_t<decltype(record)>, daemon::PlanRecord>) {
+        passes += record.op_count > 1 ? 1 : 0;
+        told += record.op_count;
+      }
+    });
+    return told >= ops;
+  })) << "of "
+      << told << " ops of " << ops;
   return passes;
+}
+
+// Whether there are so many programs, in all sessions, and all of them replicas: those that were
+// given back go when the daemon comes to it, and until then they are replicas of the others, too.
+bool AreReplicas(TestDaemon& daemon, size_t programs) {
+  size_t there = 0;
+  bool are_replicas = true;
+  for (const auto& session : daemon.server().Sessions()) {
+    for (const kernels::ProgramSummary& program : session.programs) {
+      ++there;
+      are_replicas &= program.replicas == programs;
+    }
+  }
+  return there == programs && are_replicas;
 }
 
 TEST(ReplicasTest, RunsGoTogetherAndGiveWhatTheyGiveAlone) {
@@ -89,31 +138,25 @@ TEST(ReplicasTest, RunsGoTogetherAndGiveWhatTheyGiveAlone) {
   }
   for (const auto& sequences : alone) {
     const Program program = MakeStep(session, model, sequences->state());
-    for (uint32_t step = 0; step < kSteps; ++step) sequences->Submit(program);
+    while (!sequences->done()) sequences->Submit(program);
     sequences->Wait();
   }
-  EXPECT_EQ(Passes(daemon), 0);
+  EXPECT_EQ(Passes(daemon, kReplicas * kSteps), 0);
   std::vector<Program> programs;
   for (const auto& sequences : together)
     programs.push_back(MakeStep(session, model, sequences->state()));
-  EXPECT_TRUE(Eventually([&] {  // those that ran alone go when the daemon comes to it
-    const std::vector<kernels::ProgramSummary> there = daemon.server().Sessions()[0].programs;
-    return there.size() == kReplicas &&
-           std::all_of(there.begin(), there.end(), [&](const kernels::ProgramSummary& program) {
-             return program.replicas == kReplicas;
-           });
-  }));
-  for (uint32_t step = 0; step < kSteps; ++step) {
-    for (uint32_t i = 0; i < kReplicas; ++i) together[i]->Submit(programs[i]);
+  EXPECT_TRUE(Eventually([&] { return AreReplicas(daemon, kReplicas); }));
+  Gate gate(session);
+  for (uint32_t i = 0; i < kReplicas; ++i) {
+    together[i]->Submit(programs[i], gate.Behind(session));
+    while (!together[i]->done()) together[i]->Submit(programs[i]);
   }
+  gate.Open();
   for (const auto& sequences : together) sequences->Wait();
   for (uint32_t i = 0; i < kReplicas; ++i) together[i]->ExpectSame(*alone[i]);
-  EXPECT_GT(Passes(daemon), static_cast<int>(kSteps) / 2);
+  EXPECT_GT(Passes(daemon, 1 + kReplicas * kSteps), kSteps / 2);
   programs.resize(1);
-  EXPECT_TRUE(Eventually([&] {
-    const std::vector<kernels::ProgramSummary> left = daemon.server().Sessions()[0].programs;
-    return left.size() == 1 && left[0].replicas == 1;
-  }));
+  EXPECT_TRUE(Eventually([&] { return AreReplicas(daemon, 1); }));
 }
 
 // Weights of sessions are the same memory once they are sealed; what is not sealed, as a table that
@@ -134,19 +177,23 @@ TEST(ReplicasTest, SessionsThatSealTheirWeightsHaveReplicas) {
     for (Buffer* weights : {&models[i].table, &models[i].up, &models[i].down})
       weights->Seal().Check();  // not the norm's
     const Program program = MakeStep(sessions[i], models[i], alone[i]->state());
-    for (uint32_t step = 0; step < kSteps; ++step) alone[i]->Submit(program);
+    while (!alone[i]->done()) alone[i]->Submit(program);
     alone[i]->Wait();
     programs.push_back(MakeStep(sessions[i], models[i], together[i]->state()));
   }
-  Passes(daemon);
-  for (uint32_t step = 0; step < kSteps; ++step) {
-    for (uint32_t i = 0; i < kReplicas; ++i) together[i]->Submit(programs[i]);
+  Passes(daemon, kReplicas * kSteps);
+  EXPECT_TRUE(Eventually([&] { return AreReplicas(daemon, kReplicas); }));
+  Gate gate(sessions[0]);
+  for (uint32_t i = 0; i < kReplicas; ++i) {
+    together[i]->Submit(programs[i], gate.Behind(sessions[i]));
+    while (!together[i]->done()) together[i]->Submit(programs[i]);
   }
+  gate.Open();
   for (uint32_t i = 0; i < kReplicas; ++i) {
     together[i]->Wait();
     together[i]->ExpectSame(*alone[i]);
   }
-  EXPECT_GT(Passes(daemon), static_cast<int>(kSteps) / 2);
+  EXPECT_GT(Passes(daemon, 1 + kReplicas * kSteps), kSteps / 2);
 }
 
 // Programs that only look alike, as one whose op writes what it reads and one whose op does not.
@@ -208,7 +255,7 @@ TEST(ReplicasTest, ProgramsComeAndGoWhileOthersRun) {
       together[i]->Wait();
       together[i]->ExpectSame(*alone[i]);
     }
-    EXPECT_GT(Passes(daemon), 0);
+    EXPECT_GT(Passes(daemon, 2 * kReplicas * kSteps), 0);
   }
   EXPECT_TRUE(daemon.WaitUntilEmpty());
 }
