@@ -4,6 +4,7 @@
 
 #include "kernels/advance/advance_op.h"
 #include "kernels/argmax/argmax_op.h"
+#include "kernels/attention_decode/attention_chunks.h"
 #include "kernels/attention_decode/attention_decode_op.h"
 #include "kernels/attention_prefill/attention_prefill_op.h"
 #include "kernels/comm/collective_op.h"
@@ -60,7 +61,8 @@ constexpr OpKind Row(uint16_t kind, decltype(OpKind::admit) admit,
 // Row i is kind i + 1.
 constexpr std::array kOpKinds = {
     OpKind{CONCERT_OP_GEMM, "GEMM", false, AdmitGemm, AccessesOfGemm, ComputeGemm,
-           CONCERT_LAUNCHER(LaunchGemm), nullptr, nullptr, nullptr, false, kGemmOperands},
+           CONCERT_LAUNCHER(LaunchGemm), nullptr, nullptr, nullptr, false, kGemmOperands,
+           WorkspaceBytesOfGemm},
     OpKind{CONCERT_OP_COPY, nullptr, false, AdmitCopy, AccessesOfCopy, ComputeCopy,
            CONCERT_LAUNCHER(LaunchCopy), nullptr},
     Collective(CONCERT_OP_ALL_REDUCE),
@@ -86,7 +88,8 @@ constexpr std::array kOpKinds = {
            .launch_collective = nullptr,
            .launch_together = CONCERT_LAUNCHER(LaunchAttentionDecodes),
            .goes_with = AttentionDecodeGoesWith,
-           .launches_overlap = true},
+           .launches_overlap = true,
+           .workspace_bytes = WorkspaceBytesOfAttentionDecode},
     Row(CONCERT_OP_LAYER_NORM, AdmitLayerNorm, AccessesOfLayerNorm, ComputeLayerNorm,
         kLayerNormOperands),
     Row(CONCERT_OP_ELEMENTWISE, AdmitElementwise, AccessesOfElementwise, ComputeElementwise,

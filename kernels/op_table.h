@@ -54,6 +54,10 @@ struct AdmitContext {
   std::span<const BufferRange> slots;    // of the program that the op is to be part of
 };
 
+// Of LaunchContext::workspace, what any launch makes use of at most: what cuBLAS is recommended to
+// have on Hopper (its documentation, cublasSetWorkspace).
+inline constexpr uint64_t kMostWorkspaceBytes = 32 << 20;
+
 // Ops that OpKind::launch_together takes.
 inline constexpr size_t kMaxTogether = 8;
 
@@ -95,6 +99,10 @@ struct OpKind {
   // where in the body operands are (concert_operand). So what has more of such rows is one op.
   // Empty: the kind is none of these.
   std::span<const uint8_t> row_operands = {};
+
+  // Of LaunchContext::workspace, what `launch` makes use of, up to kMostWorkspaceBytes, if it gets
+  // that; of several ops that launch_together takes, no more than their sum. Null: nothing.
+  uint64_t (*workspace_bytes)(const Op& op) = nullptr;
 };
 
 // All kinds, ordered by their number.

@@ -271,6 +271,7 @@ std::string RenderPrograms(const v1::ListSessionsResponse& sessions) {
                {"BINDINGS"},
                {"ARENA"},
                {"UNSHARED"},
+               {"WORKSPACE"},
                {"STEP"},
                {"GRAPH"},
                {"REPLICAS"},
@@ -293,7 +294,8 @@ std::string RenderPrograms(const v1::ListSessionsResponse& sessions) {
                     std::to_string(program.op_count()),
                     program.of_batch() ? "batch" : std::to_string(program.binding_count()),
                     Bytes(program.arena_bytes()), Bytes(program.slot_bytes()),
-                    EngineMicros(program, "step"), EngineMicros(program, "graph"),
+                    Bytes(program.workspace_bytes()), EngineMicros(program, "step"),
+                    EngineMicros(program, "graph"),
                     program.replicas() > 1 ? std::to_string(program.replicas()) : "-", kinds});
       AddParts(std::to_string(session.session_id()), program, parts);
       if (program.why_no_step().empty()) continue;

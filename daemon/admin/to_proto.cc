@@ -325,6 +325,7 @@ void FillProgram(const kernels::ProgramSummary& program, bool with_parts, v1::Pr
   out->set_op_count(program.op_count);
   out->set_binding_count(program.bindings);
   out->set_arena_bytes(program.arena_bytes);
+  out->set_workspace_bytes(program.workspace_bytes);
   out->set_slot_bytes(program.slot_bytes);
   out->set_predicted_us(program.predicted_us);
   out->set_why_no_step(Printable(program.why_no_step));

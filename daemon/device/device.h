@@ -103,14 +103,16 @@ class Device {
   // REQUIRES: the ranges do not overlap, and no launched op uses `to`.
   virtual absl::Status Copy(Address to, Address from, uint64_t bytes) = 0;
 
+  // What Prepare of such a program wants as its workspace, which is to lie behind its arena: the
+  // same wherever that is, kUnplacedArena for example. Errands' thread; takes milliseconds.
+  virtual uint64_t WorkspaceBytes(const kernels::Program&) { return 0; }
+  virtual uint64_t WorkspaceBytes(const kernels::Pass&) { return 0; }
   // Makes ready what runs of `program` launch: fills in its executable, if the device needs one,
   // and its stages or why there are none. An error, naming the op, if one of its ops cannot run
   // here. Errands' thread; takes milliseconds.
   virtual absl::Status Prepare(kernels::Program&) { return absl::OkStatus(); }
   // The same for launches of several runs of `pass`.
   virtual absl::Status Prepare(kernels::Pass&) { return absl::OkStatus(); }
-  // What a program's launches need of memory besides its arena, which lies before it.
-  virtual uint64_t program_workspace_bytes() const { return 0; }
 
   // Starts `launch` on its lane. On an error nothing of it was started and no timeline will be
   // written, except after a device fault, which healthy() then reports.

@@ -62,6 +62,7 @@ kernels::ProgramSummary SummaryOf(const kernels::Program& program,
           .kinds = {kinds.begin(), kinds.end()},
           .arena_bytes = program.arena.end - program.arena.begin,
           .slot_bytes = program.slot_bytes,
+          .workspace_bytes = program.workspace.end - program.workspace.begin,
           .predicted_us = predicted_us,
           .engines = std::make_shared<const std::vector<kernels::EngineTimes>>(std::move(engines)),
           .why_no_step = program.why_no_step};
@@ -88,13 +89,15 @@ absl::StatusOr<MadeProgram> MakeProgram(Device& device, Account& account,
   if (!text.ok()) return text.status();
   const absl::StatusOr<kernels::ArenaPlan> plan = kernels::PlanArena(text->source(buffers));
   if (!plan.ok()) return plan.status();
-  const uint64_t workspace_bytes = device.program_workspace_bytes();
+  absl::StatusOr<std::unique_ptr<kernels::Program>> program =
+      kernels::BindProgram(text->source(buffers), *plan, kernels::kUnplacedArena);
+  if (!program.ok()) return program.status();
+  const uint64_t workspace_bytes = device.WorkspaceBytes(**program);
   const absl::StatusOr<Allocation> arena =
       AllocateOwn(device, account, std::max<uint64_t>(plan->bytes + workspace_bytes, 1));
   if (!arena.ok()) return arena.status();
   absl::Cleanup give_back = [&] { FreeOwn(device, account, *arena); };
-  absl::StatusOr<std::unique_ptr<kernels::Program>> program =
-      kernels::BindProgram(text->source(buffers), *plan, arena->address);
+  program = kernels::BindProgram(text->source(buffers), *plan, arena->address);
   if (!program.ok()) return program.status();
   const Address end = (*program)->arena.end;
   (*program)->workspace = {end, end + workspace_bytes};

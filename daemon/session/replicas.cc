@@ -146,13 +146,15 @@ absl::StatusOr<Replicas::PassMemory> Replicas::MakePass(std::span<const Member> 
     return absl::FailedPreconditionError(absl::StrCat("runs share ", plan->shared_bytes, " bytes"));
   }
   Device& device = node_.gpu(members[0].program->gpu);
-  const uint64_t workspace_bytes = device.program_workspace_bytes();
+  absl::StatusOr<std::unique_ptr<kernels::Pass>> pass =
+      kernels::BindPass(members, *plan, kernels::kUnplacedArena);
+  if (!pass.ok()) return pass.status();
+  const uint64_t workspace_bytes = device.WorkspaceBytes(**pass);
   const absl::StatusOr<Allocation> allocation =
       AllocateOwn(device, account, std::max<uint64_t>(plan->arena.bytes + workspace_bytes, 1));
   if (!allocation.ok()) return allocation.status();
   PassMemory memory{.pass = nullptr, .allocation = *allocation, .account = &account};
-  absl::StatusOr<std::unique_ptr<kernels::Pass>> pass =
-      kernels::BindPass(members, *plan, allocation->address);
+  pass = kernels::BindPass(members, *plan, allocation->address);
   absl::Status status = pass.status();
   if (pass.ok()) {
     memory.pass = *std::move(pass);

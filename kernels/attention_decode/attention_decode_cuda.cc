@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/attention_decode/attention_chunks.h"
 #include "kernels/attention_decode/attention_decode_op.h"
 #include "kernels/attention_decode/attention_kernel_args.h"
 #include "kernels/cuda_api/launch_context.h"
@@ -8,16 +9,6 @@
 
 namespace concert::kernels::cuda {
 namespace {
-
-// A chunk is worth what it costs to add it up: more tokens where there are blocks for all SMs
-// without it (passes of eight and of four, 1,024 with 512 tokens and GQA with 1,024, one H200: 86.3
-// and 112.7 us a layer instead of 92.5 and 116 with 512).
-constexpr uint64_t kMinChunkTokens = 512, kMinChunkTokensOfMany = 1024;
-// Of a GPU as large as they come.
-constexpr uint64_t kSms = 132;
-// Blocks that are wanted in all: a few for each place there is, since rows differ in length and the
-// last ones must not keep the GPU waiting.
-constexpr uint64_t kWantedBlocks = 16 * kSms;
 
 // Blocks of kAttentionWarps on an SM: as many as registers and shared memory allow.
 constexpr uint64_t BlocksPerSm(uint32_t head_dim, uint32_t element_bytes) {
@@ -36,31 +27,23 @@ uint32_t WarpsEach(uint64_t items, int warps, uint64_t places) {
   return each;
 }
 
-// Cuts rows into chunks, as many as the workspace holds.
 AttentionKernelArgs CutIntoChunks(const LaunchContext& context, const AttentionDecodeArgs& op,
                                   size_t op_count) {
-  const uint64_t span = op.span_max(), rows = op_count * op.rows, heads = rows * op.q_heads;
-  const uint64_t chunk_bytes = op.head_dim * sizeof(float) + sizeof(SoftmaxState);
-  const uint64_t fit = context.workspace_bytes / (heads * chunk_bytes);
-  const uint64_t wanted = CeilDiv(kWantedBlocks, rows * op.kv_heads);
-  const uint64_t most = std::max<uint64_t>(1, std::min(fit, wanted));
-  const uint64_t items_of_long = rows * op.kv_heads * CeilDiv(span, kMinChunkTokensOfMany);
-  const uint64_t min_tokens = items_of_long >= kSms ? kMinChunkTokensOfMany : kMinChunkTokens;
-  const uint64_t tokens = CeilDiv(span, std::min(most, CeilDiv(span, min_tokens)));
-  const uint64_t chunks = CeilDiv(span, tokens);
-  const uint64_t items = uint64_t{op.rows} * chunks * op.kv_heads;
+  const AttentionChunks chunks = ChunksOf(op, op_count, context.workspace_bytes);
+  const uint64_t heads = op_count * op.rows * op.q_heads;
   auto* sums = reinterpret_cast<float*>(context.workspace);
-  return {
-      .op = op,
-      .op_count = static_cast<uint32_t>(op_count),
-      .op_items = static_cast<uint32_t>(items),
-      .chunk_tokens = static_cast<uint32_t>(tokens),
-      .partials = {.chunks = static_cast<uint32_t>(chunks),
-                   .sums = sums,
-                   .states = reinterpret_cast<SoftmaxState*>(sums + heads * chunks * op.head_dim)},
-      .there = nullptr,
-      .releases_next = false,
-      .places = {}};
+  return {.op = op,
+          .op_count = static_cast<uint32_t>(op_count),
+          .op_items = static_cast<uint32_t>(op.rows * chunks.count * op.kv_heads),
+          .chunk_tokens = static_cast<uint32_t>(chunks.tokens),
+          .warps_each = 0,
+          .partials = {.chunks = static_cast<uint32_t>(chunks.count),
+                       .sums = sums,
+                       .states = reinterpret_cast<SoftmaxState*>(sums + heads * chunks.count *
+                                                                            op.head_dim)},
+          .there = nullptr,
+          .releases_next = false,
+          .places = {}};
 }
 
 }  // namespace
@@ -84,7 +67,7 @@ absl::Status LaunchAttentionDecodes(LaunchContext& context, std::span<const Op* 
   const uint32_t head_dim = args.op.head_dim;
   const uint64_t items = uint64_t{args.op_count} * args.op_items;
   const bool limited = context.sm_budget > 0;
-  const uint64_t sms = limited ? static_cast<uint64_t>(context.sm_budget) : kSms;
+  const uint64_t sms = limited ? static_cast<uint64_t>(context.sm_budget) : kAttentionSms;
   const auto element_bytes = static_cast<uint32_t>(DtypeBytes(args.op.cache.dtype));
   const int warps = items <= sms ? MostAttentionWarps(head_dim) : kAttentionWarps;
   args.warps_each = WarpsEach(items, warps, BlocksPerSm(head_dim, element_bytes) * sms);

@@ -42,6 +42,8 @@ constexpr uint32_t AttentionSharedBytes(uint32_t head_dim, uint32_t element_byte
                            (head_dim * 4 + state_bytes);
   return static_cast<uint32_t>(warps) * AttentionRingBytes(head_dim, element_bytes) + results;
 }
+// SMs of a GPU as large as they come.
+inline constexpr uint64_t kAttentionSms = 132;
 // Of the launch that adds up chunks; a warp takes a head of a row.
 inline constexpr int kCombineThreads = 128;
 

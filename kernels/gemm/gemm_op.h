@@ -55,6 +55,9 @@ Failure AdmitGemm(const concert_descriptor& descriptor, const AdmitContext& cont
 // It may read W early, and nothing else: C, bias and scales are read after A.
 Accesses AccessesOfGemm(const Op& op);
 
+// OpKind::workspace_bytes: as much as the library would have.
+inline uint64_t WorkspaceBytesOfGemm(const Op&) { return kMostWorkspaceBytes; }
+
 // One part. fp32 accumulation in blocks, one rounding to D's dtype (to nearest even). e4m3 is
 // decoded exactly.
 void ComputeGemm(std::span<const Op* const> parts);

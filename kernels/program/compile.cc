@@ -13,8 +13,6 @@ namespace concert::kernels {
 namespace {
 
 constexpr uint64_t kMaxSlotBytes = uint64_t{1} << 46;  // as a buffer's; 1,024 of them fit 63 bits
-// Where slots lie while the arena has no address yet: above all that a device maps.
-constexpr Address kUnplacedArena = Address{1} << 62;
 
 // All of the first two lines but the kind: a program's ops have no tickets and wait for nothing.
 bool HeaderIsZero(const concert_descriptor& descriptor) {

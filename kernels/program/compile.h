@@ -34,6 +34,9 @@ struct ArenaPlan {
 
 // Arenas begin at multiples of this, as what devices allocate does.
 inline constexpr uint64_t kArenaAlignment = 256;
+// Where slots and arenas lie while they have no memory yet: above all that a device maps, and below
+// kExchangeBase.
+inline constexpr Address kUnplacedArena = Address{1} << 61;
 
 // Addresses for slots while the arena has none, `copies` of each slot one behind the other.
 std::vector<Address> UnplacedAddresses(std::span<const concert_program_slot> slots,

@@ -5,12 +5,19 @@
 #include <optional>
 #include <utility>
 
+#include "kernels/op_table.h"
+#include "kernels/program/arena.h"
+#include "kernels/program/compile.h"
 #include "kernels/program/node_ropes.h"
 #include "kernels/program/pass.h"
 #include "kernels/step/step_draft.h"
 
 namespace concert::kernels {
 namespace {
+
+uint64_t Aligned(uint64_t bytes) {
+  return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
+}
 
 Draft DraftOf(const Op& op, uint32_t index, bool may_be_skinny) {
   Draft draft;
@@ -40,12 +47,25 @@ SkinnyGemm SkinnyOf(const Draft& draft) {
   return skinny;
 }
 
-bool SomebodyWrites(const std::vector<Draft>& drafts, const StridedRange& memory) {
-  return std::any_of(drafts.begin(), drafts.end(),
-                     [&](const Draft& draft) { return !draft.gone && draft.Writes(memory); });
+// All that somebody writes, by its bounds.
+ByteSet WrittenBy(const std::vector<Draft>& drafts) {
+  ByteSet written;
+  for (const Draft& draft : drafts) {
+    if (draft.gone) continue;
+    for (const Touch& touch : draft.touches) {
+      const ByteRange bounds = touch.memory.Bounds();
+      if (touch.writes) written.Add(bounds.begin, bounds.end);
+    }
+  }
+  return written;
 }
 
-GraphNode NodeOf(const Draft& draft, const std::vector<Draft>& drafts) {
+bool Overlap(const ByteSet& written, const StridedRange& memory) {
+  const ByteRange bounds = memory.Bounds();
+  return written.Overlaps(bounds.begin, bounds.end);
+}
+
+GraphNode NodeOf(const Draft& draft, const ByteSet& written) {
   GraphNode node;
   node.op = draft.stage.op;
   node.ops = draft.stage.ops;
@@ -55,30 +75,36 @@ GraphNode NodeOf(const Draft& draft, const std::vector<Draft>& drafts) {
   node.skinny = SkinnyOf(draft);
   const GemmArgs& gemm = node.skinny.gemm;
   node.weights_ahead =
-      !SomebodyWrites(drafts, MatrixAt(gemm.w, gemm.n, gemm.k, gemm.ldw)) &&
-      (node.skinny.gain == 0 || !SomebodyWrites(drafts, MatrixAt(node.skinny.gain, 1, gemm.k, 0)));
+      !Overlap(written, MatrixAt(gemm.w, gemm.n, gemm.k, gemm.ldw)) &&
+      (node.skinny.gain == 0 || !Overlap(written, MatrixAt(node.skinny.gain, 1, gemm.k, 0)));
   return node;
 }
+
+// Who makes what is normalised stands some ops ahead. To look further for each of 10,000 ops would
+// take long.
+constexpr size_t kFarthestMaker = 64;
 
 // Which node makes all of what node `reader` normalises, and nothing but that; nullopt: there is
 // none, or it cannot do most of the norm itself.
 std::optional<size_t> MakerOfNormed(size_t reader, const std::vector<Draft>& drafts,
-                                    const std::vector<GraphNode>& nodes) {
+                                    const ByteSet& written, const std::vector<GraphNode>& nodes) {
   const SkinnyGemm& norms = nodes[reader].skinny;
   const GemmArgs& gemm = norms.gemm;
   const StridedRange normed = MatrixAt(gemm.a, gemm.m, gemm.k, gemm.lda);
+  const size_t first = reader - std::min(reader, kFarthestMaker);
   size_t end = reader;
-  while (end > 0 && (drafts[end - 1].gone || !drafts[end - 1].Writes(normed))) --end;
-  if (end == 0 || nodes[end - 1].kind != GraphNode::Kind::kSkinny) return std::nullopt;
+  while (end > first && (drafts[end - 1].gone || !drafts[end - 1].Writes(normed))) --end;
+  if (end == first || nodes[end - 1].kind != GraphNode::Kind::kSkinny) return std::nullopt;
   const GemmArgs& made = nodes[end - 1].skinny.gemm;
   const bool fits = gemm.k <= kMaxHandoverColumns && !made.gated && made.d == gemm.a &&
                     made.ldd == gemm.lda && made.m == gemm.m && made.n == gemm.k &&
-                    !SomebodyWrites(drafts, MatrixAt(norms.gain, 1, gemm.k, 0));
+                    !Overlap(written, MatrixAt(norms.gain, 1, gemm.k, 0));
   return fits ? std::optional(end - 1) : std::nullopt;
 }
 
 // Lets GEMMs norm what they make, as far as there are places for it.
-void NormAhead(const std::vector<Draft>& drafts, std::vector<GraphNode>& nodes) {
+void NormAhead(const std::vector<Draft>& drafts, const ByteSet& written,
+               std::vector<GraphNode>& nodes) {
   struct Place {
     size_t maker, last_reader;
   };
@@ -86,7 +112,7 @@ void NormAhead(const std::vector<Draft>& drafts, std::vector<GraphNode>& nodes) 
   for (size_t reader = 0; reader < nodes.size(); ++reader) {
     SkinnyGemm& norms = nodes[reader].skinny;
     if (nodes[reader].kind != GraphNode::Kind::kSkinny || norms.gain == 0) continue;
-    const std::optional<size_t> maker = MakerOfNormed(reader, drafts, nodes);
+    const std::optional<size_t> maker = MakerOfNormed(reader, drafts, written, nodes);
     if (!maker) continue;
     const bool is_left = nodes[*maker].leaves.has_value();
     const auto place = std::find_if(places.begin(), places.end(), [&](const auto& one) {
@@ -109,8 +135,9 @@ std::vector<GraphNode> GraphNodesOf(const Program& program, std::span<const int8
   }
   FoldIntoGemms(draft);
   std::vector<GraphNode> nodes;
-  for (const Draft& one : draft.drafts()) nodes.push_back(NodeOf(one, draft.drafts()));
-  NormAhead(draft.drafts(), nodes);
+  const ByteSet written = WrittenBy(draft.drafts());
+  for (const Draft& one : draft.drafts()) nodes.push_back(NodeOf(one, written));
+  NormAhead(draft.drafts(), written, nodes);
   FoldRopes(draft, owners, nodes);
   return nodes;
 }
@@ -119,6 +146,34 @@ std::vector<GraphNode> NodesOfOps(const Program& program) {
   std::vector<GraphNode> nodes(program.ops.size());
   for (uint32_t i = 0; i < nodes.size(); ++i) nodes[i].op = program.ops[i], nodes[i].ops = {i};
   return nodes;
+}
+
+HandoverSpace HandoversOf(std::span<const GraphNode> nodes) {
+  HandoverSpace space;
+  uint64_t columns = 0;
+  for (const GraphNode& node : nodes) {
+    if (!node.leaves) continue;
+    space.count = std::max<uint64_t>(space.count, *node.leaves + 1u);
+    columns = std::max<uint64_t>(columns, node.skinny.gemm.n);
+  }
+  // As many tiles as there can be, which have 32 columns.
+  space.rows_bytes = Aligned(kMaxSkinnyRows * columns * kStepElementBytes);
+  space.squares_bytes = Aligned(kMaxSkinnyRows * sizeof(float) * ((columns + 31) / 32));
+  return space;
+}
+
+uint64_t LaunchBytesOf(std::span<const GraphNode> nodes, std::span<const int8_t> owners,
+                       size_t members) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (nodes[i].kind != GraphNode::Kind::kOp) continue;
+    const auto bytes_of = FindOpKind(nodes[i].op.kind)->workspace_bytes;
+    if (bytes_of == nullptr) continue;
+    const bool of_all = owners.empty() || owners[i] == Pass::kAll;
+    const uint64_t wanted = Aligned(bytes_of(nodes[i].op)) * (of_all ? 1 : members);
+    bytes = std::max(bytes, std::min(wanted, kMostWorkspaceBytes));
+  }
+  return bytes;
 }
 
 }  // namespace concert::kernels

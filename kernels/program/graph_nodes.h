@@ -14,7 +14,7 @@
 namespace concert::kernels {
 
 // Places where rows are while their norm is half done, of so many columns at most: a chain needs
-// one at a time. They are parts of a program's workspace.
+// one at a time.
 inline constexpr uint8_t kMaxHandovers = 2;
 inline constexpr uint32_t kMaxHandoverColumns = 16384;
 
@@ -37,11 +37,24 @@ struct GraphNode {
   bool IsLaunched() const { return kind != Kind::kNone; }
 };
 
+// The places that nodes use, which are alike. Multiples of kArenaAlignment.
+struct HandoverSpace {
+  uint64_t count = 0, rows_bytes = 0, squares_bytes = 0;
+
+  uint64_t bytes() const { return count * (rows_bytes + squares_bytes); }
+};
+
 // One for each op. `owners`: as Pass has them, of a pass, since what members have by themselves
 // stays as it is; empty: of a program by itself.
 std::vector<GraphNode> GraphNodesOf(const Program& program, std::span<const int8_t> owners = {});
 // Each op by itself: of a GPU without the skinny kernel.
 std::vector<GraphNode> NodesOfOps(const Program& program);
+
+HandoverSpace HandoversOf(std::span<const GraphNode> nodes);
+// What nodes that are ops launch with as their workspace, one behind the other, but for those of a
+// pass's `members`, which are side by side. A multiple of kArenaAlignment.
+uint64_t LaunchBytesOf(std::span<const GraphNode> nodes, std::span<const int8_t> owners = {},
+                       size_t members = 1);
 
 }  // namespace concert::kernels
 

@@ -1,7 +1,5 @@
 #include "kernels/program/node_launcher.h"
 
-#include <algorithm>
-
 #include "kernels/program/binding_copies.h"
 #include "kernels/skinny/skinny_launcher.h"
 
@@ -13,26 +11,19 @@ bool LaunchesMayOverlap(const LaunchContext& context) { return HasSkinnyKernel(c
 
 }  // namespace
 
-NodeLauncher::NodeLauncher(LaunchContext& context, const Program& program,
-                           std::span<const int8_t> owners, const uint32_t* there)
-    : context_(context),
-      there_(there),
-      nodes_(HasSkinnyKernel(context) ? GraphNodesOf(program, owners) : NodesOfOps(program)) {
-  ReserveHandovers();
+std::vector<GraphNode> NodesOn(const LaunchContext& context, const Program& program,
+                               std::span<const int8_t> owners) {
+  return HasSkinnyKernel(context) ? GraphNodesOf(program, owners) : NodesOfOps(program);
 }
 
-void NodeLauncher::ReserveHandovers() {
-  uint64_t columns = 0;
-  for (const GraphNode& node : nodes_) {
-    if (node.leaves) columns = std::max<uint64_t>(columns, node.skinny.gemm.n);
-  }
-  // As many tiles as there can be, which have 32 columns.
-  const uint64_t rows_bytes = kMaxSkinnyRows * columns * 2;
-  const uint64_t squares_bytes = kMaxSkinnyRows * sizeof(float) * ((columns + 31) / 32);
-  for (NormedAhead& handover : handovers_) {
-    context_.workspace_bytes -= rows_bytes + squares_bytes;
-    handover.rows = context_.workspace + context_.workspace_bytes;
-    handover.squares = handover.rows + rows_bytes;
+NodeLauncher::NodeLauncher(LaunchContext& context, const Program& program,
+                           std::span<const int8_t> owners, const uint32_t* there)
+    : context_(context), there_(there), nodes_(NodesOn(context, program, owners)) {
+  const HandoverSpace space = HandoversOf(nodes_);
+  for (size_t i = 0; i < space.count; ++i) {
+    context_.workspace_bytes -= space.rows_bytes + space.squares_bytes;
+    handovers_[i].rows = context_.workspace + context_.workspace_bytes;
+    handovers_[i].squares = handovers_[i].rows + space.rows_bytes;
   }
 }
 

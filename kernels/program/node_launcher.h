@@ -16,11 +16,14 @@
 
 namespace concert::kernels::cuda {
 
+// As GraphNodesOf; where the GPU has no skinny kernel, of ops as they are.
+std::vector<GraphNode> NodesOn(const LaunchContext& context, const Program& program,
+                               std::span<const int8_t> owners = {});
+
 class NodeLauncher {
  public:
-  // As GraphNodesOf; where the GPU has no skinny kernel, of ops as they are. `there`: of a pass, as
-  // OpKind::launch_together has it. The context and the program must outlive it. Takes a part of
-  // the context's workspace for itself.
+  // Of NodesOn. `there`: of a pass, as OpKind::launch_together has it. The context and the program
+  // must outlive it. Takes the nodes' handovers from the end of the context's workspace.
   NodeLauncher(LaunchContext& context, const Program& program, std::span<const int8_t> owners = {},
                const uint32_t* there = nullptr);
 
@@ -35,8 +38,6 @@ class NodeLauncher {
   void Interrupt() { released_ = false; }
 
  private:
-  // Of the workspace's end.
-  void ReserveHandovers();
   absl::Status LaunchSkinnyNode(const GraphNode& node);
   // Launches of a kind, as far as they overlap those ahead and behind.
   absl::Status Overlapping(const OpKind& kind, absl::FunctionRef<absl::Status()> launch);

@@ -14,8 +14,8 @@
 namespace concert::kernels::cuda {
 namespace {
 
-// Of the workspace, for the word that says who takes part: a multiple of its parts' alignment.
-constexpr size_t kThereBytes = 256;
+// Of the workspace, for the word that says who takes part.
+constexpr size_t kThereBytes = kArenaAlignment;
 
 // Streams and events that are there while a pass is captured.
 class Branches {
@@ -138,7 +138,7 @@ class Capturer {
       open_ |= bit;
     }
     // Side by side, so with a part of the workspace each.
-    const size_t part = workspace_bytes_ / pass_.member_count / 256 * 256;
+    const size_t part = workspace_bytes_ / pass_.member_count / kArenaAlignment * kArenaAlignment;
     context_.stream = branches_.streams[member];
     context_.workspace = workspace_ + member * part, context_.workspace_bytes = part;
     return NoteNodes();
@@ -190,9 +190,17 @@ class Capturer {
 
 }  // namespace
 
+uint64_t PassGraph::WorkspaceBytes(const LaunchContext& context, const Pass& pass) {
+  const std::vector<GraphNode> nodes = NodesOn(context, pass.program, pass.owners);
+  return LaunchBytesOf(nodes, pass.owners, pass.member_count) + HandoversOf(nodes).bytes() +
+         kThereBytes;
+}
+
 absl::StatusOr<std::unique_ptr<PassGraph>> PassGraph::Capture(LaunchContext& context,
                                                               const Pass& pass) {
   const Driver& driver = context.api.driver;
+  if (context.workspace_bytes != WorkspaceBytes(context, pass))
+    return absl::InternalError("its workspace was measured for another pass");
   std::unique_ptr<PassGraph> made(new PassGraph(driver, context.gpu));
   made->enabled_ = (1u << pass.member_count) - 1;
   context.workspace_bytes -= kThereBytes;

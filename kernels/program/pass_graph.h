@@ -17,8 +17,11 @@ namespace concert::kernels::cuda {
 
 class PassGraph final : public ProgramExecutable {
  public:
+  // As ProgramGraph has it.
+  static uint64_t WorkspaceBytes(const LaunchContext& context, const Pass& pass);
   // Captures what ops launch, on the context's stream and others beside it, where nothing runs,
-  // with the context's workspace, which is the pass's alone. An error names the op.
+  // with the context's workspace, which is the pass's alone, of WorkspaceBytes. An error names the
+  // op.
   static absl::StatusOr<std::unique_ptr<PassGraph>> Capture(LaunchContext& context,
                                                             const Pass& pass);
   // REQUIRES: nothing launched it that has not ended.

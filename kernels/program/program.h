@@ -80,6 +80,7 @@ struct ProgramSummary {
   uint32_t op_count = 0, bindings = 0;
   std::vector<std::pair<uint16_t, uint32_t>> kinds;  // concert_op_kind and how many, by kind
   uint64_t arena_bytes = 0, slot_bytes = 0;          // its memory; that if no slots shared any
+  uint64_t workspace_bytes = 0;                      // the device's, behind the arena
   double predicted_us = 0;  // of a run that is alone, by the first of these
   // That it has: the step kernel, where it can, and a graph. Never changes; null: nobody knows.
   std::shared_ptr<const std::vector<EngineTimes>> engines;

@@ -1,5 +1,6 @@
 #include "kernels/program/program_cuda.h"
 
+#include "absl/strings/str_cat.h"
 #include "kernels/program/pass_graph.h"
 #include "kernels/program/program_op.h"
 #include "kernels/step/step_plan.h"
@@ -7,35 +8,48 @@
 namespace concert::kernels::cuda {
 namespace {
 
-// Fills in the program's stages.
-absl::StatusOr<std::unique_ptr<StepLauncher>> MakeStep(const LaunchContext& context,
-                                                       Program& program) {
+// FAILED_PRECONDITION: the step kernel cannot run it. RESOURCE_EXHAUSTED: it would take too much
+// memory.
+absl::StatusOr<StepPlan> PlanFor(const LaunchContext& context, const Program& program) {
   if (context.kernels.step[0] == nullptr)
     return absl::FailedPreconditionError("this GPU has no step kernel");
   if (context.step_sms == nullptr) return absl::FailedPreconditionError("program_engine is graph");
-  const absl::StatusOr<StepPlan> plan = PlanStep(program, kStepExchangeBytes);
-  if (!plan.ok()) return plan.status();
-  const ByteRange& workspace = program.workspace;
-  absl::StatusOr<std::unique_ptr<StepLauncher>> step = StepLauncher::Open(
-      context, program, *plan, {workspace.end - kStepWorkspaceBytes, workspace.end});
-  if (step.ok()) program.stages = StagesOf(program, *plan);
-  return step;
+  absl::StatusOr<StepPlan> plan = PlanStep(program, kStepExchangeBytes);
+  if (!plan.ok()) return plan;
+  if (const uint64_t bytes = StepWorkspaceBytes(*plan); bytes > kMostStepWorkspaceBytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("its list of ", plan->stages.size(),
+                                                     " stages takes ", bytes, " bytes; at most ",
+                                                     kMostStepWorkspaceBytes, " are supported"));
+  }
+  return plan;
 }
 
 }  // namespace
 
+uint64_t CudaProgram::WorkspaceBytes(const LaunchContext& context, const Program& program) {
+  const absl::StatusOr<StepPlan> plan = PlanFor(context, program);
+  return ProgramGraph::WorkspaceBytes(context, program) +
+         (plan.ok() ? StepWorkspaceBytes(*plan) : 0);
+}
+
 absl::StatusOr<std::unique_ptr<CudaProgram>> CudaProgram::Make(const LaunchContext& context,
                                                                Program& program) {
+  const absl::StatusOr<StepPlan> plan = PlanFor(context, program);
+  const Address begin = program.workspace.begin;
+  const Address of_step = program.workspace.end - (plan.ok() ? StepWorkspaceBytes(*plan) : 0);
   auto made = std::make_unique<CudaProgram>();
   LaunchContext captured = context;
-  captured.workspace = program.workspace.begin;
-  captured.workspace_bytes = program.workspace.end - program.workspace.begin - kStepWorkspaceBytes;
+  captured.workspace = begin, captured.workspace_bytes = of_step - begin;
+  if (captured.workspace_bytes != ProgramGraph::WorkspaceBytes(context, program))
+    return absl::InternalError("its workspace was measured for another program");
   absl::StatusOr<std::unique_ptr<ProgramGraph>> graph = ProgramGraph::Capture(captured, program);
   if (!graph.ok()) return graph.status();
   made->graph_ = *std::move(graph);
-  absl::StatusOr<std::unique_ptr<StepLauncher>> step = MakeStep(context, program);
+  absl::StatusOr<std::unique_ptr<StepLauncher>> step = plan.status();
+  if (plan.ok()) step = StepLauncher::Open(context, program, *plan, of_step);
   if (step.ok()) {
     made->step_ = *std::move(step);
+    program.stages = StagesOf(program, *plan);
   } else if (absl::IsFailedPrecondition(step.status()) ||
              absl::IsResourceExhausted(step.status())) {
     program.why_no_step = std::string(step.status().message());

@@ -14,11 +14,11 @@
 
 namespace concert::kernels::cuda {
 
-// Of a program's workspace; what its ops want comes first.
-inline constexpr uint64_t kProgramWorkspaceBytes = (32 << 20) + kStepWorkspaceBytes;
-
 class CudaProgram final : public ProgramExecutable {
  public:
+  // What Make needs as Program::workspace, of which the graph's comes first. As
+  // ProgramGraph::WorkspaceBytes.
+  static uint64_t WorkspaceBytes(const LaunchContext& context, const Program& program);
   // On the context's stream, where nothing runs. An error names the op that cannot run at all; that
   // the step kernel cannot run it is none.
   static absl::StatusOr<std::unique_ptr<CudaProgram>> Make(const LaunchContext& context,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/program/binding_copies.h"
@@ -22,6 +23,11 @@ absl::Status LaunchNodes(NodeLauncher& nodes, const Program& program) {
 }
 
 }  // namespace
+
+uint64_t ProgramGraph::WorkspaceBytes(const LaunchContext& context, const Program& program) {
+  const std::vector<GraphNode> nodes = NodesOn(context, program);
+  return LaunchBytesOf(nodes) + HandoversOf(nodes).bytes();
+}
 
 absl::StatusOr<std::unique_ptr<ProgramGraph>> ProgramGraph::Capture(LaunchContext& context,
                                                                     const Program& program) {

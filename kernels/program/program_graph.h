@@ -13,6 +13,9 @@ namespace concert::kernels::cuda {
 
 class ProgramGraph {
  public:
+  // Of the context's workspace that Capture needs. Depends on how the program's operands lie to
+  // each other, but not on where they all lie.
+  static uint64_t WorkspaceBytes(const LaunchContext& context, const Program& program);
   // Captures what each op launches by itself, on the context's stream, where nothing runs, with the
   // context's workspace, which is the program's alone. An error names the op.
   static absl::StatusOr<std::unique_ptr<ProgramGraph>> Capture(LaunchContext& context,

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda_api/launch_kernel.h"
+#include "kernels/program/compile.h"
 #include "kernels/rows/row_ops.h"
 #include "kernels/step/stage_addresses.h"
 #include "kernels/step/step_args.h"
@@ -25,17 +26,16 @@ uint32_t InFlightOf(int blocks) { return static_cast<uint32_t>(std::clamp(264 / 
 // Hands out parts of the workspace.
 class Carver {
  public:
-  explicit Carver(const ByteRange& range) : next_(range.begin), end_(range.end) {}
+  explicit Carver(Address begin) : next_(begin) {}
   Address Take(uint64_t bytes) {
     const Address address = next_;
-    next_ += (bytes + 255) / 256 * 256;
+    next_ += (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
     return address;
   }
-  bool overflowed() const { return next_ > end_; }
+  Address next() const { return next_; }
 
  private:
   Address next_;
-  const Address end_;
 };
 
 // What blocks that share a row's head of the cache leave for each other: there are no more of them
@@ -59,6 +59,28 @@ ChunkSums PlaceChunkSums(const StepPlan& plan, Carver& carver) {
   sums.states = sums.begin + sums_bytes;
   return sums;
 }
+
+// Where a list lies, and what its blocks exchange.
+struct Places {
+  Places(const StepPlan& plan, Address begin) {
+    const size_t count = plan.stages.size();
+    size_t more_waits = 0;  // than the one that a stage has itself
+    for (const PlannedStage& stage : plan.stages)
+      more_waits += std::max<size_t>(stage.waits.size(), 1) - 1;
+    Carver carver(begin);
+    stages = carver.Take(count * sizeof(Stage));
+    stage_bindings = carver.Take(count * sizeof(StageBindings));
+    ended = carver.Take(count * kMaxStepBlocks * sizeof(uint32_t));
+    sums = PlaceChunkSums(plan, carver);
+    exchange = carver.Take(2 * plan.exchange_bytes);
+    waits = carver.Take(more_waits * sizeof(StepWait));
+    maps = carver.Take(2 * count * sizeof(CUtensorMap));
+    end = carver.next();
+  }
+
+  Address stages, stage_bindings, ended, exchange, waits, maps, end;
+  ChunkSums sums;
+};
 
 void LowerRowStage(const Op& op, Stage& stage) {
   const Op* const one[] = {&op};
@@ -222,28 +244,26 @@ absl::Status Upload(const LaunchContext& context, Address to, std::span<const T>
 
 }  // namespace
 
+uint64_t StepWorkspaceBytes(const StepPlan& plan) { return Places(plan, 0).end; }
+
 absl::StatusOr<std::unique_ptr<StepLauncher>> StepLauncher::Open(const LaunchContext& context,
                                                                  const Program& program,
                                                                  const StepPlan& plan,
-                                                                 const ByteRange& workspace) {
-  Carver carver(workspace);
+                                                                 Address workspace) {
+  const Places places(plan, workspace);
   std::unique_ptr<StepLauncher> launcher(new StepLauncher(program));
-  const size_t count = plan.stages.size();
-  launcher->stage_count_ = static_cast<uint32_t>(count);
+  launcher->stage_count_ = static_cast<uint32_t>(plan.stages.size());
   launcher->kernel_ = KernelFor(plan);
   launcher->copies_out_ = plan.copies_out;
-  launcher->stages_ = carver.Take(count * sizeof(Stage));
-  launcher->stage_bindings_ = carver.Take(count * sizeof(StageBindings));
-  launcher->ended_ = carver.Take(count * kMaxStepBlocks * sizeof(uint32_t));
-  const ChunkSums sums = PlaceChunkSums(plan, carver);
-  launcher->sums_ = sums.begin, launcher->sums_bytes_ = sums.bytes;
-  launcher->exchange_bytes_ = plan.exchange_bytes;
-  launcher->exchange_ = carver.Take(2 * plan.exchange_bytes);
+  launcher->stages_ = places.stages, launcher->stage_bindings_ = places.stage_bindings;
+  launcher->waits_ = places.waits, launcher->ended_ = places.ended;
+  launcher->sums_ = places.sums.begin, launcher->sums_bytes_ = places.sums.bytes;
+  launcher->exchange_ = places.exchange, launcher->exchange_bytes_ = plan.exchange_bytes;
   std::vector<Stage> stages;
   std::vector<StageBindings> bindings;
   std::vector<StepWait> waits;
   for (const PlannedStage& planned : plan.stages) {
-    Stage stage = StageOf(plan, planned, sums, launcher->exchange_);
+    Stage stage = StageOf(plan, planned, places.sums, places.exchange);
     if (stage.kind == StageKind::kAttention) stage.attention.number = launcher->attention_count_++;
     stage.wait_count = static_cast<uint32_t>(planned.waits.size());
     stage.more_waits = static_cast<uint32_t>(waits.size());
@@ -258,21 +278,15 @@ absl::StatusOr<std::unique_ptr<StepLauncher>> StepLauncher::Open(const LaunchCon
     bindings.push_back(FindBindings(stage, program.bindings));
     stages.push_back(stage);
   }
-  launcher->waits_ = carver.Take(waits.size() * sizeof(StepWait));
   const Driver& driver = context.api.driver;
-  const Address maps_begin = carver.Take(2 * stages.size() * sizeof(CUtensorMap));
-  Maps maps(driver, maps_begin);
+  Maps maps(driver, places.maps);
   for (Stage& stage : stages) {
     if (stage.kind == StageKind::kAttention) maps.AddCache(stage.attention);
     if (stage.kind != StageKind::kGemm) continue;
     if (absl::Status status = maps.AddWeights(stage.gemm); !status.ok()) return status;
   }
-  if (carver.overflowed()) {
-    return absl::ResourceExhaustedError(absl::StrCat("its list of ", count, " stages does not fit ",
-                                                     workspace.end - workspace.begin, " bytes"));
-  }
-  CONCERT_RETURN_IF_DRIVER_ERROR(driver, context.gpu, cuMemsetD8Async, workspace.begin, 0,
-                                 workspace.end - workspace.begin, context.stream);
+  CONCERT_RETURN_IF_DRIVER_ERROR(driver, context.gpu, cuMemsetD8Async, workspace, 0,
+                                 places.end - workspace, context.stream);
   if (plan.exchange_bytes > 0) {
     static_assert(kNotThere == 0xffff);
     CONCERT_RETURN_IF_DRIVER_ERROR(driver, context.gpu, cuMemsetD8Async, launcher->exchange_, 0xff,
@@ -282,7 +296,7 @@ absl::StatusOr<std::unique_ptr<StepLauncher>> StepLauncher::Open(const LaunchCon
   if (status.ok())
     status = Upload(context, launcher->stage_bindings_, std::span<const StageBindings>(bindings));
   if (status.ok()) status = Upload(context, launcher->waits_, std::span<const StepWait>(waits));
-  if (status.ok()) status = Upload(context, maps_begin, std::span<const CUtensorMap>(maps.all()));
+  if (status.ok()) status = Upload(context, places.maps, std::span<const CUtensorMap>(maps.all()));
   if (!status.ok()) return status;
   CONCERT_RETURN_IF_DRIVER_ERROR(driver, context.gpu, cuStreamSynchronize, context.stream);
   return launcher;

@@ -18,19 +18,21 @@ namespace concert::kernels::cuda {
 
 struct StepArgs;  // kernels/step/step_args.h
 
-// Of a program's workspace, for its list, and for results that its blocks exchange, twice.
-inline constexpr uint64_t kStepWorkspaceBytes = (4 << 20) + 2 * kStepExchangeBytes;
+// At most, for a list, and for results that its blocks exchange, twice.
+inline constexpr uint64_t kMostStepWorkspaceBytes = (4 << 20) + 2 * kStepExchangeBytes;
+// What the list of a plan and what its blocks exchange take.
+uint64_t StepWorkspaceBytes(const StepPlan& plan);
 
 // Runs of one program follow one another; one thread at a time launches.
 class StepLauncher {
  public:
   // Puts the list at `workspace` and whatever blocks exchange behind it, on the context's stream,
-  // and waits until it is there. RESOURCE_EXHAUSTED: it does not fit. REQUIRES: the kernel exists
-  // on this GPU, and the workspace is the program's own.
+  // and waits until it is there. REQUIRES: the kernel exists on this GPU, and the workspace is the
+  // program's own, of StepWorkspaceBytes.
   static absl::StatusOr<std::unique_ptr<StepLauncher>> Open(const LaunchContext& context,
                                                             const Program& program,
                                                             const StepPlan& plan,
-                                                            const ByteRange& workspace);
+                                                            Address workspace);
 
   // A run, on the context's stream, with as many blocks as its GPU's SMs are free for (StepSms).
   // False, and nothing is launched: too many step launches have not ended.

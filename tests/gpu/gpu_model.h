@@ -47,13 +47,16 @@ class GpuModel {
     Reset();
     const ModelStep::Memory memory = {.weights = weights_at(), .state = state_.address()};
     buffers_ = model_.Buffers(memory);
-    const uint64_t arena_bytes = model_.ArenaBytes(memory);
-    const uint64_t workspace_bytes = device_.program_workspace_bytes();
-    absl::StatusOr<Allocation> arena = device_.Allocate(arena_bytes + workspace_bytes);
+    absl::StatusOr<std::unique_ptr<kernels::Program>> program =
+        model_.Bind(memory, kernels::kUnplacedArena);
+    if (!program.ok()) return program.status();
+    const uint64_t workspace_bytes = device_.WorkspaceBytes(**program);
+    absl::StatusOr<Allocation> arena =
+        device_.Allocate(model_.ArenaBytes(memory) + workspace_bytes);
     if (!arena.ok()) return arena.status();
     arena_ = *arena;
     close(arena_.export_fd);
-    absl::StatusOr<std::unique_ptr<kernels::Program>> program = model_.Bind(memory, arena_.address);
+    program = model_.Bind(memory, arena_.address);
     if (!program.ok()) return program.status();
     program_ = *std::move(program);
     const Address end = program_->arena.end;
@@ -117,8 +120,7 @@ class GpuModel {
   // Stage `index` of the step kernel's list waits for its own end from now on, which never comes.
   // REQUIRES: nothing of it runs.
   void HaveStageWaitForItself(uint32_t index) {
-    const Address at = program_->workspace.end - kernels::cuda::kStepWorkspaceBytes +
-                       index * sizeof(kernels::cuda::Stage);
+    const Address at = step_workspace_begin() + index * sizeof(kernels::cuda::Stage);
     kernels::cuda::Stage stage;
     EXPECT_TRUE(device_.CopyToHost(&stage, at, sizeof(stage)).ok());
     stage.wait_count = 1, stage.wait = {index, 1};
@@ -141,11 +143,16 @@ class GpuModel {
     return shared_ == nullptr ? weights_.address() : shared_->weights_at();
   }
   Address BlockAt(uint32_t index) const { return blocks_.address() + index * model_.block_bytes(); }
+  // The step kernel's part is the workspace's end; empty: there is no such part.
+  Address step_workspace_begin() const {
+    const auto plan = kernels::PlanStep(*program_, kernels::kStepExchangeBytes);
+    if (!plan.ok() || program_->stages.empty()) return program_->workspace.end;
+    return program_->workspace.end - kernels::cuda::StepWorkspaceBytes(*plan);
+  }
   std::vector<uint8_t> FetchStepWorkspace() {
-    std::vector<uint8_t> bytes(kernels::cuda::kStepWorkspaceBytes);
-    EXPECT_TRUE(
-        device_.CopyToHost(bytes.data(), program_->workspace.end - bytes.size(), bytes.size())
-            .ok());
+    const Address begin = step_workspace_begin();
+    std::vector<uint8_t> bytes(program_->workspace.end - begin);
+    EXPECT_TRUE(bytes.empty() || device_.CopyToHost(bytes.data(), begin, bytes.size()).ok());
     return bytes;
   }
 

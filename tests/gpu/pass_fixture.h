@@ -36,14 +36,16 @@ class GpuPassTest : public GpuTest {
     for (const auto& member : members_) members.push_back(member->member());
     const absl::StatusOr<kernels::PassPlan> plan = kernels::PlanPass(members);
     ASSERT_OK(plan.status());
-    const uint64_t workspace_bytes = device().program_workspace_bytes();
+    absl::StatusOr<std::unique_ptr<kernels::Pass>> pass =
+        kernels::BindPass(members, *plan, kernels::kUnplacedArena);
+    ASSERT_OK(pass.status());
+    const uint64_t workspace_bytes = device().WorkspaceBytes(**pass);
     const absl::StatusOr<Allocation> allocation =
         device().Allocate(plan->arena.bytes + workspace_bytes);
     ASSERT_OK(allocation.status());
     allocation_ = *allocation;
     close(allocation_.export_fd);
-    absl::StatusOr<std::unique_ptr<kernels::Pass>> pass =
-        kernels::BindPass(members, *plan, allocation_.address);
+    pass = kernels::BindPass(members, *plan, allocation_.address);
     ASSERT_OK(pass.status());
     pass_ = *std::move(pass);
     const Address end = pass_->program.arena.end;

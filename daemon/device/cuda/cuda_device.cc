@@ -339,10 +339,6 @@ absl::Status CudaDevice::LaunchEach(kernels::cuda::LaunchContext& context,
   return absl::OkStatus();
 }
 
-uint64_t CudaDevice::program_workspace_bytes() const {
-  return kernels::cuda::kProgramWorkspaceBytes;
-}
-
 kernels::cuda::LaunchContext CudaDevice::CaptureContext() {
   return {.api = api_,
           .kernels = kernels_.table(),
@@ -354,6 +350,14 @@ kernels::cuda::LaunchContext CudaDevice::CaptureContext() {
           .workspace_bytes = 0,
           .sm_budget = 0,
           .step_sms = step_sms_->usable() ? &*step_sms_ : nullptr};
+}
+
+uint64_t CudaDevice::WorkspaceBytes(const kernels::Program& program) {
+  return kernels::cuda::CudaProgram::WorkspaceBytes(CaptureContext(), program);
+}
+
+uint64_t CudaDevice::WorkspaceBytes(const kernels::Pass& pass) {
+  return kernels::cuda::PassGraph::WorkspaceBytes(CaptureContext(), pass);
 }
 
 absl::Status CudaDevice::Prepare(kernels::Program& program) {

@@ -24,6 +24,7 @@
 #include "kernels/gemm/gemm_cache.h"
 #include "kernels/group/batched_library.h"
 #include "kernels/group/group_launcher.h"
+#include "kernels/op_table.h"
 #include "kernels/step/step_reports.h"
 #include "kernels/step/step_sms.h"
 
@@ -40,7 +41,7 @@ class CudaDevice : public Device {
   ~CudaDevice() override;
 
   // Of each lane: what NVIDIA recommends for cuBLAS on Hopper. Streams must not share one.
-  static constexpr uint64_t kWorkspaceBytes = 32 << 20;
+  static constexpr uint64_t kWorkspaceBytes = kernels::kMostWorkspaceBytes;
 
   const DeviceInfo& info() const override { return info_; }
   absl::StatusOr<Allocation> Allocate(uint64_t bytes) override {
@@ -70,7 +71,8 @@ class CudaDevice : public Device {
   }
   absl::Status Prepare(kernels::Program& program) override;
   absl::Status Prepare(kernels::Pass& pass) override;
-  uint64_t program_workspace_bytes() const override;
+  uint64_t WorkspaceBytes(const kernels::Program& program) override;
+  uint64_t WorkspaceBytes(const kernels::Pass& pass) override;
 
   void TakeStalledRuns(absl::FunctionRef<void(const kernels::StalledRun&)> tell) override {
     step_reports_->Take(tell);

@@ -294,9 +294,31 @@ CUresult LaunchKernel(CUfunction function, unsigned, unsigned, unsigned, unsigne
   return CUDA_SUCCESS;
 }
 
-CUresult LaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void**, void**) {
+CUresult LaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters,
+                        void**) {
+  if (function == FakeCuda::Skinny())
+    g_fake->skinny.push_back(*static_cast<const kernels::cuda::SkinnyArgs*>(parameters[0]));
+  if (function == FakeCuda::AttentionDecode()) {
+    g_fake->attention.push_back(
+        *static_cast<const kernels::cuda::AttentionKernelArgs*>(parameters[0]));
+  }
   if (function == FakeCuda::CopyBindings() && config->hStream == g_fake->capturing)
     g_fake->captured_copies.push_back({.behind = g_fake->captured.size(), .to = {}});
+  return CUDA_SUCCESS;
+}
+
+CUresult GetDevice(CUdevice* device, int ordinal) {
+  *device = ordinal;
+  return CUDA_SUCCESS;
+}
+CUresult GetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
+  if (attribute != CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) return CUDA_ERROR_NOT_SUPPORTED;
+  *value = 132;
+  return CUDA_SUCCESS;
+}
+CUresult EncodeTiled(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
+                     const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
+                     CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
   return CUDA_SUCCESS;
 }
 
@@ -340,6 +362,9 @@ void FillIn(kernels::cuda::Driver& driver) {
   driver.cuStreamWaitEvent = WaitEvent;
   driver.cuLaunchKernel = LaunchKernel;
   driver.cuLaunchKernelEx = LaunchKernelEx;
+  driver.cuDeviceGet = GetDevice;
+  driver.cuDeviceGetAttribute = GetAttribute;
+  driver.cuTensorMapEncodeTiled = EncodeTiled;
 }
 
 }  // namespace
@@ -350,6 +375,7 @@ FakeCuda::FakeCuda() {
   FillIn(api_.driver);
   kernels_.copy_bindings = CopyBindings();
   kernels_.epilogue_of_sums.fill(EpilogueOfSums());
+  for (auto& kernels : kernels_.attention_decode) kernels.fill(AttentionDecode());
   for (auto& kernels : kernels_.fallback_gemm) kernels.fill(FallbackGemm());
   for (auto& kernels : kernels_.fallback_gemm_fp8) kernels.fill(FallbackGemm());
 }

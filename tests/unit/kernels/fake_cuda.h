@@ -8,10 +8,12 @@
 #include <set>
 #include <vector>
 
+#include "kernels/attention_decode/attention_kernel_args.h"
 #include "kernels/cuda_api/cuda_api.h"
 #include "kernels/cuda_api/launch_context.h"
 #include "kernels/gemm/gemm_cache.h"
 #include "kernels/gemm/gemm_kernel_args.h"
+#include "kernels/skinny/skinny_args.h"
 #include "policies/seam/lanes.h"
 
 namespace concert::test {
@@ -72,8 +74,13 @@ class FakeCuda {
   }
   static CUfunction CopyBindings() { return reinterpret_cast<CUfunction>(uintptr_t{98}); }
   static CUfunction EpilogueOfSums() { return reinterpret_cast<CUfunction>(uintptr_t{97}); }
+  static CUfunction Skinny() { return reinterpret_cast<CUfunction>(uintptr_t{95}); }
+  static CUfunction AttentionDecode() { return reinterpret_cast<CUfunction>(uintptr_t{94}); }
   static CUfunction FallbackGemm() { return reinterpret_cast<CUfunction>(uintptr_t{96}); }
   static CUstream ProbeStream() { return reinterpret_cast<CUstream>(uintptr_t{99}); }
+
+  // From now on it is a GPU that has the skinny kernel.
+  void AddSkinny() { kernels_.skinny.fill(Skinny()); }
 
   // What the heuristic offers, by SM_COUNT_TARGET; targets without a list get that of 0.
   std::map<int, std::vector<FakeAlgo>> offers;
@@ -91,6 +98,8 @@ class FakeCuda {
   int kernels_launched = 0;                 // concert's own
   std::vector<kernels::cuda::SumsArgs> epilogues_of_sums;
   std::vector<kernels::GemmArgs> fallbacks;
+  std::vector<kernels::cuda::SkinnyArgs> skinny;
+  std::vector<kernels::cuda::AttentionKernelArgs> attention;
   std::set<CUevent> unfinished;  // recorded, and what they wait for goes on
   CUevent recorded = nullptr;    // the last
   std::vector<CUevent> awaited;  // by streams

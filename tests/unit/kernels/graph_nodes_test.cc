@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/attention_decode/attention_chunks.h"
 #include "kernels/program/pass.h"
 #include "kernels/step/step_plan.h"
 #include "tests/unit/kernels/step_recorder.h"
@@ -18,19 +19,6 @@ namespace concert::kernels {
 namespace {
 
 using testing::ElementsAre;
-
-// Two layers and the last norm, whose result is a binding.
-std::unique_ptr<Program> Layers(const StepModel& model) {
-  StepRecorder recorder(model, kStepMemory);
-  const uint32_t residual = recorder.Slot(model.hidden, /*binding=*/true);
-  const uint32_t out = recorder.Slot(model.hidden, /*binding=*/true);
-  const StepSlots slots = StepSlots::Of(recorder, model);
-  RecordLayer(recorder, model, slots, residual, 0);
-  RecordLayer(recorder, model, slots, residual, slots.update);
-  recorder.Norm(slots.update, residual, out);
-  recorder.PlaceArena();
-  return recorder.Bind(0x300000000);
-}
 
 std::vector<std::string> LaunchesOf(const Program& program, std::span<const int8_t> owners = {}) {
   std::vector<std::string> texts;
@@ -183,6 +171,39 @@ TEST(GraphNodesTest, OpsStayAsTheyAreBeyond64RowsAndOfMembers) {
   const std::vector<int8_t> owners(few->ops.size(), 0);
   for (const std::string& text : LaunchesOf(*few, owners))
     EXPECT_EQ(text.find("skinny"), std::string::npos) << text;
+}
+
+TEST(GraphWorkspaceTest, IsWhatLaunchesUse) {
+  const std::unique_ptr<Program> program = LayersOfLongRows();
+  const std::vector<GraphNode> nodes = GraphNodesOf(*program), ops = NodesOfOps(*program);
+  const auto attention = std::find_if(nodes.begin(), nodes.end(), [](const GraphNode& node) {
+    return node.op.kind == CONCERT_OP_ATTENTION_DECODE;
+  });
+  const uint64_t chunk_bytes = StepModel().rows * StepModel().q_heads * (StepModel().dim + 2) * 4;
+  const uint64_t attention_bytes = WorkspaceBytesOfAttentionDecode(attention->op);
+  EXPECT_EQ(attention_bytes, 16 * chunk_bytes) << "chunks of 512 tokens";
+  EXPECT_GE(LaunchBytesOf(nodes), attention_bytes);
+  EXPECT_LT(LaunchBytesOf(nodes), attention_bytes + kArenaAlignment);
+  EXPECT_EQ(LaunchBytesOf(ops), kMostWorkspaceBytes) << "the library's GEMMs";
+  // One place, of which the next norm's rows are behind the last one's reader.
+  const HandoverSpace space = HandoversOf(nodes);
+  EXPECT_EQ(space.count, 1u);
+  EXPECT_EQ(space.rows_bytes, kMaxSkinnyRows * StepModel().hidden * 2);
+  EXPECT_EQ(space.squares_bytes, kMaxSkinnyRows * sizeof(float) * StepModel().hidden / 32);
+  EXPECT_EQ(HandoversOf(ops).bytes(), 0u);
+}
+
+TEST(GraphWorkspaceTest, OfMembersIsSideBySideUpToWhatAnyLaunchHas) {
+  const std::unique_ptr<Program> program = LayersOfLongRows();
+  const std::vector<GraphNode> nodes = GraphNodesOf(*program);
+  std::vector<int8_t> owners(program->ops.size(), Pass::kAll);
+  const uint64_t one = LaunchBytesOf(nodes, owners, 8);
+  ASSERT_GT(one, 0u);
+  for (size_t i = 0; i < owners.size(); ++i) {
+    if (program->ops[i].kind == CONCERT_OP_ATTENTION_DECODE) owners[i] = 3;
+  }
+  EXPECT_EQ(LaunchBytesOf(nodes, owners, 8), 8 * one);
+  EXPECT_EQ(LaunchBytesOf(nodes, owners, kMostWorkspaceBytes / one + 1), kMostWorkspaceBytes);
 }
 
 TEST(SkinnyTilingTest, CoversAllColumnsAndSharesKOut) {

@@ -259,6 +259,28 @@ inline uint32_t RecordLayer(StepRecorder& recorder, const StepModel& model, cons
   return slots.update;
 }
 
+// Two layers and the last norm, whose result is a binding.
+inline std::unique_ptr<Program> Layers(const StepModel& model, Address arena = 0x300000000) {
+  StepRecorder recorder(model, kStepMemory);
+  const uint32_t residual = recorder.Slot(model.hidden, /*binding=*/true);
+  const uint32_t out = recorder.Slot(model.hidden, /*binding=*/true);
+  const StepSlots slots = StepSlots::Of(recorder, model);
+  RecordLayer(recorder, model, slots, residual, 0);
+  RecordLayer(recorder, model, slots, residual, slots.update);
+  recorder.Norm(slots.update, residual, out);
+  recorder.PlaceArena();
+  return recorder.Bind(arena);
+}
+
+// Layers whose attention is of so many tokens that it is cut into chunks.
+inline std::unique_ptr<Program> LayersOfLongRows(Address arena = 0x300000000) {
+  std::unique_ptr<Program> program = Layers({}, arena);
+  for (Op& op : program->ops) {
+    if (op.kind == CONCERT_OP_ATTENTION_DECODE) op.attention_decode.length_max = 8192;
+  }
+  return program;
+}
+
 }  // namespace concert::kernels
 
 #endif  // CONCERT_TESTS_UNIT_KERNELS_STEP_RECORDER_H_
