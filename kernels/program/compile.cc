@@ -149,18 +149,18 @@ policies::Work WorkOf(const Program& program) {
   return work;
 }
 
-}  // namespace
-
-std::vector<Address> UnplacedAddresses(std::span<const concert_program_slot> slots,
-                                       uint64_t copies) {
+// Where slots lie while the arena has no memory.
+std::vector<Address> UnplacedAddresses(std::span<const concert_program_slot> slots) {
   std::vector<Address> addresses;
   Address next = kUnplacedArena;
   for (const concert_program_slot& slot : slots) {
     addresses.push_back(next);
-    next += (slot.bytes * copies + kArenaAlignment - 1) & ~(kArenaAlignment - 1);
+    next += (slot.bytes + kArenaAlignment - 1) & ~(kArenaAlignment - 1);
   }
   return addresses;
 }
+
+}  // namespace
 
 Failure AdmitStep(const concert_descriptor& descriptor, const AdmitContext& context, Op& op) {
   const OpKind* kind = FindOpKind(descriptor.kind);

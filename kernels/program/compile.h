@@ -38,10 +38,6 @@ inline constexpr uint64_t kArenaAlignment = 256;
 // kExchangeBase.
 inline constexpr Address kUnplacedArena = Address{1} << 61;
 
-// Addresses for slots while the arena has none, `copies` of each slot one behind the other.
-std::vector<Address> UnplacedAddresses(std::span<const concert_program_slot> slots,
-                                       uint64_t copies = 1);
-
 // Whether an operand of a program's op lies in a slot, and in which.
 inline bool InSlot(const Access& access) { return (access.buffer & kSlotBit) != 0; }
 inline uint32_t SlotOf(const Access& access) { return access.buffer & kBufferIndexMask; }

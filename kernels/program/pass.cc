@@ -2,55 +2,20 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "kernels/program/arena.h"
+#include "kernels/program/pass_op.h"
 #include "kernels/program/transfers.h"
 #include "policies/seam/hash.h"
 
 namespace concert::kernels {
 namespace {
 
-// The slots of all members, each slot's one below the other.
-class PassSlots {
- public:
-  // `begins`: of each slot, where the first member's is.
-  PassSlots(std::span<const concert_program_slot> slots, std::vector<Address> begins, int gpu,
-            size_t members)
-      : begins_(std::move(begins)) {
-    for (size_t i = 0; i < slots.size(); ++i) {
-      all_.push_back({.address = begins_[i], .bytes = slots[i].bytes * members, .gpu = gpu});
-      one_.push_back({.address = begins_[i], .bytes = slots[i].bytes, .gpu = gpu});
-    }
-  }
-  std::span<const BufferRange> all() const { return all_; }
-  // Valid until the next call.
-  std::span<const BufferRange> Of(size_t member) {
-    for (size_t i = 0; i < one_.size(); ++i) one_[i].address = begins_[i] + member * one_[i].bytes;
-    return one_;
-  }
-  uint64_t bytes(const Access& access) const { return one_[SlotOf(access)].bytes; }
-  // How far into the slot, of the member's, the access begins.
-  uint64_t Offset(const Access& access, size_t member) const {
-    const size_t slot = SlotOf(access);
-    return access.memory.Bounds().begin - begins_[slot] - member * one_[slot].bytes;
-  }
-
- private:
-  std::vector<Address> begins_;
-  std::vector<BufferRange> all_, one_;
-};
-
-AdmitContext ContextOf(const PassMember& member, std::span<const BufferRange> slots) {
-  return {.gpu = member.source.gpu, .buffers = member.source.buffers, .slots = slots};
-}
-
-absl::Status Differs(size_t op, absl::string_view how) {
-  return absl::FailedPreconditionError(absl::StrCat("op ", op, " ", how));
-}
+// What an op for all whose operands are staged must save for each further member: 8 us of memory's
+// pace, about what the copies' launches take, and twice their bytes.
+constexpr uint64_t kMinSharedOfStaged = 32 << 20, kSharedPerStaged = 4;
 
 absl::Status CheckAlike(std::span<const PassMember> members) {
   const ProgramSource& first = members[0].source;
@@ -68,148 +33,176 @@ absl::Status CheckAlike(std::span<const PassMember> members) {
   return absl::OkStatus();
 }
 
-// One op of all members.
-class OpOfAll {
+// What a run reads and one more in the pass does not read again.
+uint64_t SharedBytes(const PassOp& op, const Op& wide, size_t members) {
+  const uint64_t bytes = op.of(0).work.hbm_bytes * members;
+  return bytes > wide.work.hbm_bytes ? (bytes - wide.work.hbm_bytes) / (members - 1) : 0;
+}
+
+std::span<const StagedOperand> StagedOf(const PassPlan& plan, size_t op) {
+  const auto [begin, end] = std::equal_range(
+      plan.staged.begin(), plan.staged.end(), StagedOperand{.op = static_cast<uint32_t>(op)},
+      [](const StagedOperand& a, const StagedOperand& b) { return a.op < b.op; });
+  return {begin, end};
+}
+
+// Whether the op can be one for all and is worth it with operands that are staged: then they and
+// what is shared are noted.
+bool WidenStaged(std::span<const PassMember> members, size_t index, const PassOp& plain,
+                 PassSlots& slots, PassPlan& plan) {
+  const size_t slots_before = slots.size();
+  const std::vector<StagedOperand> staged = plain.Stage(slots);
+  if (staged.empty()) return false;
+  uint64_t copied_bytes = 0;
+  for (const StagedOperand& one : staged) copied_bytes += one.bytes * (one.in + one.out);
+  const absl::StatusOr<PassOp> op = PassOp::Admit(members, index, staged, slots);
+  Op wide;
+  const uint64_t shared_bytes =
+      op.ok() && op->Widen(slots, wide) ? SharedBytes(*op, wide, members.size()) : 0;
+  if (shared_bytes < kMinSharedOfStaged + kSharedPerStaged * copied_bytes) {
+    slots.KeepFirst(slots_before);
+    return false;
+  }
+  plan.staged.insert(plan.staged.end(), staged.begin(), staged.end());
+  plan.shared_bytes += shared_bytes - 2 * copied_bytes;
+  return true;
+}
+
+// When a member's ops come, and what is copied for them. What is between two ops for all is done by
+// members each at its own pace: to slots it is one moment.
+class Moments {
  public:
-  // An error if it is not admitted below the same of other members, or they do not do the same with
-  // their slots.
-  static absl::StatusOr<OpOfAll> Admit(std::span<const PassMember> members, size_t index,
-                                       PassSlots& slots) {
-    OpOfAll op(members, index);
-    for (size_t m = 0; m < members.size(); ++m) {
-      const Failure failure =
-          AdmitStep(op.DescriptorOf(m), ContextOf(members[m], slots.Of(m)), op.ops_[m]);
-      if (!failure.ok()) return Differs(index, failure.ToString());
-      op.accesses_[m] = AccessesOf(op.ops_[m]);
-      if (!op.UsesSameSlots(m, slots))
-        return Differs(index, "does not use the same slots in all programs");
+  struct OfOp {
+    uint32_t in, op, out;
+  };
+  explicit Moments(const PassPlan& plan) {
+    for (size_t i = 0; i < plan.wide.size(); ++i) {
+      bool in = false, out = false;
+      for (const StagedOperand& staged : StagedOf(plan, i)) in |= staged.in, out |= staged.out;
+      OfOp moments;
+      if (in) moments.in = Next(/*wide=*/false);
+      moments.op = Next(plan.wide[i]);
+      if (!in) moments.in = moments.op;
+      moments.out = out ? Next(/*wide=*/false) : moments.op;
+      of_.push_back(moments);
     }
-    return op;
+  }
+  // Behind the last op: that number.
+  OfOp of(uint32_t op) const { return op < of_.size() ? of_[op] : OfOp{op, op, op}; }
+
+ private:
+  uint32_t Next(bool wide) {
+    now_ += wide || was_wide_ ? 1 : 0;
+    was_wide_ = wide;
+    return now_;
   }
 
-  const Op& of(size_t member) const { return ops_[member]; }
-  const concert_descriptor& DescriptorOf(size_t member) const {
-    return members_[member].source.ops[index_];
-  }
+  std::vector<OfOp> of_;
+  uint32_t now_ = 0;
+  bool was_wide_ = false;
+};
 
-  // As one op over the rows of all. False if it cannot be one.
-  bool Widen(const PassSlots& slots, Op& wide) const {
-    const std::span<const uint8_t> operands = FindOpKind(ops_[0].kind)->row_operands;
-    if (operands.empty()) return false;
-    for (size_t m = 1; m < members_.size(); ++m) {
-      if (!SameBut(operands, DescriptorOf(m), DescriptorOf(0))) return false;
+// Slots for all members.
+void PlacePassSlots(const ArenaPlan& one, const PassSlots& slots, size_t members, PassPlan& plan) {
+  const Moments moments(plan);
+  for (const ArenaSlot& slot : one.slots) {
+    ArenaSlot all = {.bytes = slot.bytes * members, .first = slot.first, .last = slot.last};
+    if (slot.first <= slot.last)
+      all.first = moments.of(slot.first).op, all.last = moments.of(slot.last).op;
+    plan.arena.slots.push_back(all);
+  }
+  for (const StagedOperand& staged : plan.staged) {
+    const Moments::OfOp its = moments.of(staged.op);
+    plan.arena.slots.push_back({.bytes = slots.bytes(staged.slot) * members,
+                                .first = staged.in ? its.in : its.op,
+                                .last = staged.out ? its.out : its.op});
+  }
+  plan.arena.bytes = PlaceSlots(plan.arena.slots, kArenaAlignment);
+}
+
+// The ops of a pass, in their order.
+class PassOps {
+ public:
+  PassOps(std::span<const PassMember> members, const PassPlan& plan, PassSlots& slots, Pass& pass)
+      : members_(members), plan_(plan), slots_(slots), pass_(pass) {}
+
+  absl::Status Add(size_t index) {
+    const absl::StatusOr<PassOp> op = PassOp::Admit(members_, index, {}, slots_);
+    if (!op.ok()) return op.status();
+    if (plan_.wide[index]) return AddForAll(index, *op);
+    std::vector<Op>& each = waiting_.emplace_back();
+    for (size_t m = 0; m < members_.size(); ++m) each.push_back(op->of(m));
+    return absl::OkStatus();
+  }
+  void AddWaiting() {
+    for (const std::vector<Op>& each : waiting_) {
+      for (size_t m = 0; m < members_.size(); ++m) {
+        pass_.program.ops.push_back(each[m]);
+        pass_.owners.push_back(static_cast<int8_t>(m));
+      }
     }
-    concert_descriptor descriptor = DescriptorOf(0);
-    uint32_t rows;
-    std::memcpy(&rows, descriptor.body.raw, sizeof(rows));
-    if (rows > UINT32_MAX / members_.size()) return false;
-    rows *= static_cast<uint32_t>(members_.size());
-    std::memcpy(descriptor.body.raw, &rows, sizeof(rows));
-    if (!AdmitStep(descriptor, ContextOf(members_[0], slots.all()), wide).ok()) return false;
-    const Accesses accesses = AccessesOf(wide);
-    for (size_t i = 0; i < accesses.list().size(); ++i) {
-      if (!RowsFollowOrAreShared(i, accesses.list()[i], slots)) return false;
-    }
-    return true;
+    waiting_.clear();
   }
 
  private:
-  OpOfAll(std::span<const PassMember> members, size_t index) : members_(members), index_(index) {}
-
-  const Access& AccessOf(size_t member, size_t i) const { return accesses_[member].list()[i]; }
-
-  bool UsesSameSlots(size_t m, const PassSlots& slots) const {
-    if (ops_[m].kind != ops_[0].kind || accesses_[m].list().size() != accesses_[0].list().size())
-      return false;
-    for (size_t i = 0; i < accesses_[m].list().size(); ++i) {
-      const Access &its = AccessOf(m, i), &first = AccessOf(0, i);
-      if (its.field != first.field || its.mode != first.mode || InSlot(its) != InSlot(first))
-        return false;
-      if (!InSlot(its)) continue;
-      if (its.buffer != first.buffer || slots.Offset(its, m) != slots.Offset(first, 0))
-        return false;
+  absl::Status AddForAll(size_t index, const PassOp& plain) {
+    const std::span<const StagedOperand> staged = StagedOf(plan_, index);
+    if (absl::Status status = AddCopies(plain, staged, /*out=*/false); !status.ok()) return status;
+    AddWaiting();
+    const absl::StatusOr<PassOp> op = PassOp::Admit(members_, index, staged, slots_);
+    if (!op.ok()) return op.status();
+    if (!op->Widen(slots_, pass_.program.ops.emplace_back())) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("op ", index, " cannot be one for all where the arena lies"));
     }
-    return true;
+    pass_.owners.push_back(Pass::kAll);
+    return AddCopies(plain, staged, /*out=*/true);
+  }
+  absl::Status AddCopies(const PassOp& plain, std::span<const StagedOperand> staged, bool out) {
+    for (const StagedOperand& one : staged) {
+      if (!(out ? one.out : one.in)) continue;
+      std::vector<Op>& each = waiting_.emplace_back();
+      for (size_t m = 0; m < members_.size(); ++m) {
+        const absl::StatusOr<Op> copy = plain.CopyOf(one, out, m, slots_);
+        if (!copy.ok()) return copy.status();
+        each.push_back(*copy);
+      }
+    }
+    return absl::OkStatus();
   }
 
-  static bool SameBut(std::span<const uint8_t> operands, concert_descriptor a,
-                      concert_descriptor b) {
-    for (const uint8_t at : operands) {
-      std::memset(a.body.raw + at, 0, sizeof(concert_operand));
-      std::memset(b.body.raw + at, 0, sizeof(concert_operand));
-    }
-    return std::memcmp(a.body.raw, b.body.raw, sizeof(a.body.raw)) == 0;
-  }
-
-  // Of operand i, which the op over all rows has as `wide`: either it reaches as much further as
-  // the slots of the other members do, so that each of these has its member's rows; or more rows
-  // make no difference to it, and all members read the same.
-  bool RowsFollowOrAreShared(size_t i, const Access& wide, const PassSlots& slots) const {
-    const Access& one = AccessOf(0, i);
-    const ByteRange bounds = one.memory.Bounds();
-    const uint64_t further = wide.memory.Bounds().end - bounds.end;
-    if (InSlot(one)) return further == (members_.size() - 1) * slots.bytes(one);
-    if (further != 0 || one.writes()) return false;
-    for (size_t m = 1; m < members_.size(); ++m) {
-      if (AccessOf(m, i).memory.Bounds() != bounds) return false;
-    }
-    return true;
-  }
-
-  std::span<const PassMember> members_;
-  size_t index_;
-  std::array<Op, kMaxPassMembers> ops_;
-  std::array<Accesses, kMaxPassMembers> accesses_;
+  const std::span<const PassMember> members_;
+  const PassPlan& plan_;
+  PassSlots& slots_;
+  Pass& pass_;
+  std::vector<std::vector<Op>> waiting_;  // since the last for all, by op and member
 };
-
-// Slots for all members. What is between two ops for all is done by members each at its own pace:
-// to slots it is one op.
-ArenaPlan PlacePassSlots(const ArenaPlan& one, const std::vector<bool>& wide, size_t members) {
-  std::vector<uint32_t> times;
-  for (size_t i = 0; i < wide.size(); ++i) {
-    const bool next = i > 0 && (wide[i] || wide[i - 1]);
-    times.push_back(i == 0 ? 0 : times.back() + (next ? 1 : 0));
-  }
-  const auto time_of = [&](uint32_t op) { return op < times.size() ? times[op] : op; };
-  ArenaPlan plan;
-  for (const ArenaSlot& slot : one.slots) {
-    ArenaSlot all = {.bytes = slot.bytes * members, .first = slot.first, .last = slot.last};
-    if (slot.first <= slot.last) all.first = time_of(slot.first), all.last = time_of(slot.last);
-    plan.slots.push_back(all);
-  }
-  plan.bytes = PlaceSlots(plan.slots, kArenaAlignment);
-  return plan;
-}
 
 }  // namespace
 
 absl::StatusOr<PassPlan> PlanPass(std::span<const PassMember> members) {
   if (absl::Status status = CheckAlike(members); !status.ok()) return status;
   const ProgramSource& first = members[0].source;
-  PassSlots slots(first.slots, UnplacedAddresses(first.slots, members.size()), first.gpu,
-                  members.size());
+  PassSlots slots(first.gpu, members.size());
+  for (const concert_program_slot& slot : first.slots) slots.AddUnplaced(slot.bytes);
   PassPlan plan;
   for (size_t i = 0; i < first.ops.size(); ++i) {
-    const absl::StatusOr<OpOfAll> op = OpOfAll::Admit(members, i, slots);
+    const absl::StatusOr<PassOp> op = PassOp::Admit(members, i, {}, slots);
     if (!op.ok()) return op.status();
     Op wide;
-    plan.wide.push_back(op->Widen(slots, wide));
-    if (!plan.wide.back()) continue;
-    const uint64_t bytes = op->of(0).work.hbm_bytes * members.size();
-    if (bytes > wide.work.hbm_bytes)
-      plan.shared_bytes += (bytes - wide.work.hbm_bytes) / (members.size() - 1);
+    const bool is_wide = op->Widen(slots, wide);
+    if (is_wide) plan.shared_bytes += SharedBytes(*op, wide, members.size());
+    plan.wide.push_back(is_wide || WidenStaged(members, i, *op, slots, plan));
   }
   const absl::StatusOr<ArenaPlan> one = PlanArena(first);
   if (!one.ok()) return one.status();
-  plan.arena = PlacePassSlots(*one, plan.wide, members.size());
+  PlacePassSlots(*one, slots, members.size(), plan);
   return plan;
 }
 
 absl::StatusOr<std::unique_ptr<Pass>> BindPass(std::span<const PassMember> members,
                                                const PassPlan& plan, Address arena) {
   const ProgramSource& first = members[0].source;
-  std::vector<Address> begins;
-  for (const ArenaSlot& slot : plan.arena.slots) begins.push_back(arena + slot.offset);
   auto pass = std::make_unique<Pass>();
   pass->member_count = static_cast<uint32_t>(members.size());
   pass->shared_bytes = plan.shared_bytes;
@@ -217,36 +210,19 @@ absl::StatusOr<std::unique_ptr<Pass>> BindPass(std::span<const PassMember> membe
   Program& program = pass->program;
   program.gpu = first.gpu;
   program.arena = {arena, arena + plan.arena.bytes};
+  PassSlots slots(first.gpu, members.size());
+  for (const ArenaSlot& slot : plan.arena.slots)
+    slots.Add(slot.bytes / members.size(), arena + slot.offset);
   for (size_t i = 0, binding = 0; i < first.slots.size(); ++i) {
     if (first.slots[i].role != CONCERT_SLOT_BINDING) continue;
-    program.bindings.push_back({begins[i], first.slots[i].bytes * members.size(),
+    program.bindings.push_back({arena + plan.arena.slots[i].offset, plan.arena.slots[i].bytes,
                                 members[0].program->bindings[binding++].written});
   }
-  PassSlots slots(first.slots, std::move(begins), first.gpu, members.size());
-  std::vector<std::vector<Op>> waiting;  // since the last for all, by op and member
-  const auto add_waiting = [&] {
-    for (const std::vector<Op>& one : waiting) {
-      for (size_t m = 0; m < members.size(); ++m) {
-        program.ops.push_back(one[m]);
-        pass->owners.push_back(static_cast<int8_t>(m));
-      }
-    }
-    waiting.clear();
-  };
+  PassOps ops(members, plan, slots, *pass);
   for (size_t i = 0; i < first.ops.size(); ++i) {
-    const absl::StatusOr<OpOfAll> op = OpOfAll::Admit(members, i, slots);
-    if (!op.ok()) return op.status();
-    if (!plan.wide[i]) {
-      std::vector<Op>& one = waiting.emplace_back();
-      for (size_t m = 0; m < members.size(); ++m) one.push_back(op->of(m));
-      continue;
-    }
-    add_waiting();
-    if (!op->Widen(slots, program.ops.emplace_back()))
-      return Differs(i, "cannot be one for all where the arena lies");
-    pass->owners.push_back(Pass::kAll);
+    if (absl::Status status = ops.Add(i); !status.ok()) return status;
   }
-  add_waiting();
+  ops.AddWaiting();
   return pass;
 }
 

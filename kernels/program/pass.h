@@ -90,11 +90,22 @@ struct PassMember {
   ProgramSource source;  // that it was made of
 };
 
+// An operand of what is done once for all that each member has in memory of its own, as logits that
+// it keeps: the op has those of all in a slot of the pass.
+struct StagedOperand {
+  uint32_t op = 0;               // of a member
+  uint32_t slot = 0;             // behind those of the program
+  uint16_t at = 0;               // where in the op's body it is
+  uint64_t bytes = 0;            // a member's
+  bool in = false, out = false;  // copied to the slot ahead of the op; from there behind it
+};
+
 // What can be said before the pass has memory.
 struct PassPlan {
-  ArenaPlan arena;            // its slots hold those of all members
-  std::vector<bool> wide;     // by op of a member: once for all
-  uint64_t shared_bytes = 0;  // as Pass has it
+  ArenaPlan arena;                    // its slots hold those of all members
+  std::vector<bool> wide;             // by op of a member: once for all
+  std::vector<StagedOperand> staged;  // by op
+  uint64_t shared_bytes = 0;          // as Pass has it
 };
 
 // Pure. REQUIRES: 2 to kMaxPassMembers members, whose programs are registered. FAILED_PRECONDITION,

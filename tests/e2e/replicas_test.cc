@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -194,6 +195,80 @@ TEST(ReplicasTest, SessionsThatSealTheirWeightsHaveReplicas) {
     together[i]->ExpectSame(*alone[i]);
   }
   EXPECT_GT(Passes(daemon, 1 + kReplicas * kSteps), kSteps / 2);
+}
+
+// A head whose rows come from the client's own memory and whose logits it keeps there.
+class Head {
+ public:
+  static constexpr uint32_t kIn = 1024, kLogits = 17 * 1024;  // 34 MiB: worth doing once for all
+
+  Head(const Session& session, const Buffer& weights, std::mt19937& random)
+      : queue_(session.CreateQueue().value()),
+        hidden_(RandomBf16(session, kRows * kIn, random)),
+        logits_(RandomBf16(session, kRows * kLogits, random)),
+        next_(session.Allocate(kRows * 4).value()),
+        program_(session.BeginProgram().value()) {
+    const Buffer next = program_.Binding(kRows * 4).value();
+    Queue& ops = program_.queue();
+    ops.Gemm({.m = kRows, .n = kLogits, .k = kIn, .a = hidden_, .w = weights, .d = logits_})
+        .submit_status()
+        .Check();
+    ops.Argmax({.rows = kRows, .columns = kLogits, .x = logits_, .indices = next})
+        .submit_status()
+        .Check();
+    program_.End().Check();
+  }
+
+  void Submit(const SubmitOptions& options = {}) {
+    queue_.Run({.program = program_, .bindings = {{next_}}}, options).submit_status().Check();
+  }
+  // With the outcome of runs so far, as numbers.
+  std::vector<float> Logits() const {
+    queue_.last().Wait(kTimeout).Check();
+    std::vector<float> logits;
+    for (const uint16_t bits : Contents(logits_)) logits.push_back(FromBf16(bits));
+    return logits;
+  }
+  std::vector<int32_t> Next() const { return Tokens(next_); }
+
+ private:
+  Queue queue_;
+  Buffer hidden_, logits_, next_;
+  Program program_;
+};
+
+TEST(ReplicasTest, LogitsThatEachKeepsAreItsOwn) {
+  constexpr uint32_t kReplicas = 3;
+  TestDaemon daemon({.gpus = 1});
+  const Session session = daemon.Connect("replicas");
+  std::mt19937 random(test::Seed());
+  SCOPED_TRACE(testing::Message() << "seed " << test::Seed());
+  const Buffer weights = RandomBf16(session, uint64_t{Head::kIn} * Head::kLogits, random);
+  std::vector<std::unique_ptr<Head>> heads;
+  for (uint32_t i = 0; i < kReplicas; ++i)
+    heads.push_back(std::make_unique<Head>(session, weights, random));
+  EXPECT_TRUE(Eventually([&] { return AreReplicas(daemon, kReplicas); }));
+  std::vector<std::vector<float>> alone;
+  for (const auto& head : heads) {
+    head->Submit();
+    alone.push_back(head->Logits());
+  }
+  EXPECT_EQ(Passes(daemon, kReplicas), 0u);
+  Gate gate(session);
+  for (const auto& head : heads) head->Submit(gate.Behind(session));
+  gate.Open();
+  for (uint32_t i = 0; i < kReplicas; ++i) {
+    const std::vector<float> together = heads[i]->Logits();
+    const std::vector<int32_t> next = heads[i]->Next();
+    for (uint32_t row = 0; row < kRows; ++row) {
+      const auto begin = together.begin() + row * Head::kLogits;
+      EXPECT_EQ(std::max_element(begin, begin + Head::kLogits) - begin, next[row]);
+    }
+    // Rows of others may be summed in another order, and then be rounded to a neighbour.
+    for (size_t at = 0; at < together.size(); ++at)
+      ASSERT_NEAR(together[at], alone[i][at], 0.01f + 0.01f * std::abs(alone[i][at])) << at;
+  }
+  EXPECT_EQ(Passes(daemon, 1 + kReplicas), 1u);
 }
 
 // Programs that only look alike, as one whose op writes what it reads and one whose op does not.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <random>
 #include <vector>
@@ -25,11 +26,16 @@ class Replica {
  public:
   // `seed`: what is recorded.
   Replica(const StepModel& model, StepMemory& weights, const StepMemory& own, uint32_t seed)
+      : Replica(model, weights, own, [&](StepRecorder& recorder) {
+          std::mt19937 same(seed);
+          RecordRandom(recorder, model, same);
+        }) {}
+  Replica(const StepModel& model, StepMemory& weights, const StepMemory& own,
+          const std::function<void(StepRecorder&)>& record)
       : memory_(own), buffers_(memory_.buffers()) {
     buffers_[kStepWeights] = weights.buffers()[kStepWeights];
     recorder_ = std::make_unique<StepRecorder>(model, buffers_);
-    std::mt19937 same(seed);
-    RecordRandom(*recorder_, model, same);
+    record(*recorder_);
     arena_.resize(recorder_->PlaceArena() / 2 + 128);
     program_ = recorder_->Bind(AlignedIn(arena_));
   }
@@ -202,6 +208,23 @@ TEST(PassTest, OnlyTheSameOverTheSameWeightsIsAReplica) {
 }
 
 // What one member does between two ops for all, another may do at any time between them.
+void ExpectMembersApart(const Pass& pass) {
+  for (size_t a = 0; a < pass.owners.size(); ++a) {
+    for (size_t b = a; b < pass.owners.size() && pass.owners[b] != Pass::kAll; ++b) {
+      if (pass.owners[a] == Pass::kAll || pass.owners[a] == pass.owners[b]) continue;
+      const Accesses first = AccessesOf(pass.program.ops[a]);
+      const Accesses second = AccessesOf(pass.program.ops[b]);
+      for (const Access& one : first.list()) {
+        for (const Access& two : second.list()) {
+          if (!one.writes() && !two.writes()) continue;
+          ASSERT_FALSE(one.memory.Bounds().Overlaps(two.memory.Bounds()))
+              << "ops " << a << " and " << b;
+        }
+      }
+    }
+  }
+}
+
 TEST(PassTest, NoMembersOpTouchesWhatAnotherHoldsBetweenOpsForAll) {
   std::mt19937 random(test::Seed());
   SCOPED_TRACE(testing::Message() << "seed " << test::Seed());
@@ -220,22 +243,71 @@ TEST(PassTest, NoMembersOpTouchesWhatAnotherHoldsBetweenOpsForAll) {
     constexpr Address kArena = Address{1} << 40;
     const auto pass = BindPass(members, *plan, kArena);
     ASSERT_TRUE(pass.ok()) << pass.status();
-    const std::vector<int8_t>& owners = (*pass)->owners;
-    for (size_t a = 0; a < owners.size(); ++a) {
-      for (size_t b = a; b < owners.size() && owners[b] != Pass::kAll; ++b) {
-        if (owners[a] == Pass::kAll || owners[a] == owners[b]) continue;
-        const Accesses first = AccessesOf((*pass)->program.ops[a]);
-        const Accesses second = AccessesOf((*pass)->program.ops[b]);
-        for (const Access& one : first.list()) {
-          for (const Access& two : second.list()) {
-            if (!one.writes() && !two.writes()) continue;
-            ASSERT_FALSE(one.memory.Bounds().Overlaps(two.memory.Bounds()))
-                << "ops " << a << " and " << b;
-          }
-        }
-      }
-    }
+    ExpectMembersApart(**pass);
   }
+}
+
+// Of a head of so many columns: the logits are in the member's own memory, and added to what is
+// there, and so is what the first op reads. Ops by themselves are before and behind it.
+std::function<void(StepRecorder&)> KeepsLogits(uint32_t columns) {
+  return [columns](StepRecorder& recorder) {
+    const uint32_t hidden = recorder.model().hidden;
+    const uint32_t in = recorder.Slot(hidden, /*binding=*/true);
+    const uint32_t x = recorder.Slot(hidden), normed = recorder.Slot(hidden);
+    const uint32_t seen = recorder.Slot(hidden, /*binding=*/true);
+    recorder.Copy(in, hidden, x);
+    recorder.Norm(x, 0, normed);
+    concert_gemm_body& head = recorder.Gemm(normed, hidden, kStepCache, columns);
+    head.c = head.d, head.ldc = head.ldd, head.beta = 1;
+    recorder.Copy(kStepCache, hidden, seen);
+  };
+}
+constexpr StepModel kHeadModel = {.rows = 4, .hidden = 1024};
+constexpr uint32_t kHeadColumns = 17 * 1024;  // 34 MiB of weights
+
+TEST(PassTest, WhatMembersKeepIsMadeOnceForAll) {
+  std::mt19937 random(test::Seed());
+  SCOPED_TRACE(testing::Message() << "seed " << test::Seed());
+  StepMemory weights(random, 40 * kMiB);
+  std::vector<Replica> alone, together;
+  for (int i = 0; i < 3; ++i) {
+    const StepMemory own(random);
+    alone.emplace_back(kHeadModel, weights, own, KeepsLogits(kHeadColumns));
+    together.emplace_back(kHeadModel, weights, own, KeepsLogits(kHeadColumns));
+  }
+  const absl::StatusOr<PassPlan> plan = PlanPass(MembersOf(together));
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->wide, (std::vector<bool>{false, true, true, false}));
+  EXPECT_GT(plan->shared_bytes, uint64_t{kHeadColumns} * kHeadModel.hidden * 2 * 9 / 10);
+  ASSERT_EQ(plan->staged.size(), 2u);
+  EXPECT_TRUE(plan->staged[0].in != plan->staged[0].out &&
+              plan->staged[1].in != plan->staged[1].out);
+  std::vector<uint16_t> arena(plan->arena.bytes / 2 + 128, 0xffff);  // NaN
+  const auto pass = BindPass(MembersOf(together), *plan, AlignedIn(arena));
+  ASSERT_TRUE(pass.ok()) << pass.status();
+  ExpectMembersApart(**pass);
+  // The second takes no part in the first, and nothing of it changes.
+  const std::vector<uint16_t> before = together[1].memory().cache;
+  Compute({together[2].Run(pass->get(), 2), together[0].Run(pass->get(), 0)});
+  EXPECT_EQ(together[1].memory().cache, before);
+  Compute({together[0].Run(pass->get(), 0), together[1].Run(pass->get(), 1)});
+  for (const size_t one : {0, 2, 0, 1}) Compute({alone[one].Run()});
+  for (size_t i = 0; i < together.size(); ++i) {
+    EXPECT_LT(Distance(together[i].memory().bindings, alone[i].memory().bindings), 1e-3) << i;
+    EXPECT_LT(Distance(together[i].memory().cache, alone[i].memory().cache), 1e-3) << i;
+  }
+}
+
+TEST(PassTest, WhatMembersKeepIsMadeByEachWhereLittleIsShared) {
+  std::mt19937 random(test::Seed());
+  StepMemory weights(random);
+  std::vector<Replica> replicas;
+  for (int i = 0; i < 2; ++i)
+    replicas.emplace_back(kHeadModel, weights, StepMemory(random), KeepsLogits(1024));
+  const absl::StatusOr<PassPlan> plan = PlanPass(MembersOf(replicas));
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->wide, (std::vector<bool>{false, true, false, false}));
+  EXPECT_TRUE(plan->staged.empty());
 }
 
 }  // namespace

@@ -22,8 +22,8 @@ inline void Store(Address base, uint64_t element, float value) {
 
 // Memory of a program, with random contents.
 struct StepMemory {
-  explicit StepMemory(std::mt19937& random)
-      : weights(4 * kMiB / 2), cache(2 * kMiB / 2), bindings(64 * 1024) {
+  explicit StepMemory(std::mt19937& random, uint64_t weight_bytes = 4 * kMiB)
+      : weights(weight_bytes / 2), cache(2 * kMiB / 2), bindings(64 * 1024) {
     std::normal_distribution<float> normal(0, 0.1f);
     for (std::vector<uint16_t>* values : {&weights, &cache, &bindings}) {
       for (size_t i = 0; i < values->size(); ++i)

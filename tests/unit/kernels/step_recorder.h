@@ -41,6 +41,8 @@ class StepRecorder {
   StepRecorder(const StepModel& model, std::span<const BufferRange> buffers)
       : model_(model), buffers_(buffers) {}
 
+  const StepModel& model() const { return model_; }
+
   uint32_t Slot(uint64_t columns, bool binding = false) {
     slots_.push_back(
         {binding ? CONCERT_SLOT_BINDING : CONCERT_SLOT_ARENA, 0, model_.rows * columns * 2});
