@@ -11,7 +11,9 @@
 
 #include "kernels/program/program_op.h"
 #include "kernels/program/program_times.h"
+#include "kernels/program/transfers.h"
 #include "tests/support/seed.h"
+#include "tests/unit/kernels/node_runner.h"
 #include "tests/unit/kernels/random_step.h"
 
 namespace concert::kernels {
@@ -115,6 +117,41 @@ TEST(PassTest, MembersGetWhatTheyGetAloneWhoeverTakesPart) {
       ASSERT_LT(Distance(together[i].memory().bindings, alone[i].memory().bindings), 1e-3)
           << "round " << round;
       ASSERT_LT(Distance(together[i].memory().cache, alone[i].memory().cache), 1e-3)
+          << "round " << round;
+    }
+  }
+}
+
+// By what the pass's graph launches.
+TEST(PassTest, NodesGiveMembersWhatTheyGetAlone) {
+  std::mt19937 random(test::Seed());
+  SCOPED_TRACE(testing::Message() << "seed " << test::Seed());
+  for (int round = 0; round < 12; ++round) {
+    StepModel model = RandomModel(random);
+    model.rows = std::min(model.rows, 8u);
+    const uint32_t seed = random();
+    StepMemory weights(random);
+    std::vector<Replica> alone, together;
+    for (size_t i = 0; i < 2 + random() % 3; ++i) {
+      const StepMemory own(random);
+      alone.emplace_back(model, weights, own, seed);
+      together.emplace_back(model, weights, own, seed);
+    }
+    const absl::StatusOr<PassPlan> plan = PlanPass(MembersOf(together));
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    std::vector<uint16_t> arena(plan->arena.bytes / 2 + 128, 0xffff);  // NaN
+    const auto pass = BindPass(MembersOf(together), *plan, AlignedIn(arena));
+    ASSERT_TRUE(pass.ok()) << pass.status();
+    std::vector<Op> runs;
+    for (uint32_t i = 0; i < together.size(); ++i) runs.push_back(together[i].Run(pass->get(), i));
+    for (const Op& run : runs) ComputeTransfers(run.program, Way::kIn);
+    NodeRunner().Run(GraphNodesOf((*pass)->program, (*pass)->owners));
+    for (const Op& run : runs) ComputeTransfers(run.program, Way::kOut);
+    for (size_t i = 0; i < together.size(); ++i) {
+      Compute({alone[i].Run()});
+      ASSERT_LT(Distance(together[i].memory().bindings, alone[i].memory().bindings), 2e-2)
+          << "round " << round;
+      ASSERT_LT(Distance(together[i].memory().cache, alone[i].memory().cache), 2e-2)
           << "round " << round;
     }
   }
