@@ -61,6 +61,11 @@ inline constexpr uint64_t kMostWorkspaceBytes = 32 << 20;
 // Ops that OpKind::launch_together takes.
 inline constexpr size_t kMaxTogether = 8;
 
+// An unsigned integer of `bytes` bytes, `at` bytes into a body.
+struct RowCount {
+  uint8_t at = 0, bytes = 4;
+};
+
 struct OpKind {
   uint16_t kind;     // concert_op_kind_name() is what it is called
   const char* noun;  // in a sentence, with an s for several; null: what it is called
@@ -95,10 +100,11 @@ struct OpKind {
   // Both heed LaunchContext::begins_early and releases_next.
   bool launches_overlap = false;
 
-  // Of kinds whose body begins with a number of rows, each of which becomes what it would alone:
-  // where in the body operands are (concert_operand). So what has more of such rows is one op.
-  // Empty: the kind is none of these.
+  // Of kinds whose body has a number of rows, each of which becomes what it would alone: where in
+  // the body operands are (concert_operand). So what has more of such rows is one op. Empty: the
+  // kind is none of these.
   std::span<const uint8_t> row_operands = {};
+  RowCount row_count = {};  // where that number is: of a copy, of bytes
 
   // Of LaunchContext::workspace, what `launch` makes use of, up to kMostWorkspaceBytes, if it gets
   // that; of several ops that launch_together takes, no more than their sum. Null: nothing.

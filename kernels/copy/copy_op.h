@@ -2,6 +2,8 @@
 #ifndef CONCERT_KERNELS_COPY_COPY_OP_H_
 #define CONCERT_KERNELS_COPY_COPY_OP_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "absl/status/status.h"
@@ -20,6 +22,10 @@ Accesses AccessesOfCopy(const Op& op);
 
 // One part.
 void ComputeCopy(std::span<const Op* const> parts);
+
+inline constexpr uint8_t kCopyOperands[] = {
+    offsetof(concert_copy_body, src), offsetof(concert_copy_body, dst)};  // OpKind::row_operands
+inline constexpr RowCount kCopyRowCount = {offsetof(concert_copy_body, bytes), 8};
 
 namespace cuda {
 // In builds with CUDA. Enqueues op.copy. Between GPUs a copy engine moves the bytes; within one GPU

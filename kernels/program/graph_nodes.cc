@@ -134,6 +134,7 @@ std::vector<GraphNode> GraphNodesOf(const Program& program, std::span<const int8
     draft.drafts().push_back(DraftOf(program.ops[i], static_cast<uint32_t>(i), of_all));
   }
   FoldIntoGemms(draft);
+  FoldCopies(draft);
   std::vector<GraphNode> nodes;
   const ByteSet written = WrittenBy(draft.drafts());
   for (const Draft& one : draft.drafts()) nodes.push_back(NodeOf(one, written));

@@ -38,13 +38,15 @@ concert_descriptor WithStaged(concert_descriptor descriptor,
   return descriptor;
 }
 
-// Of a kind whose body begins with them. False: they are too many.
-bool MultiplyRows(size_t by, concert_descriptor& descriptor) {
-  uint32_t rows;
-  std::memcpy(&rows, descriptor.body.raw, sizeof(rows));
-  if (rows > UINT32_MAX / by) return false;
-  rows *= static_cast<uint32_t>(by);
-  std::memcpy(descriptor.body.raw, &rows, sizeof(rows));
+// False: they are too many.
+bool MultiplyRows(const RowCount& count, size_t by, concert_descriptor& descriptor) {
+  uint8_t* const at = descriptor.body.raw + count.at;
+  uint64_t rows = 0;
+  std::memcpy(&rows, at, count.bytes);
+  const uint64_t most = count.bytes == 4 ? UINT32_MAX : UINT64_MAX;
+  if (rows > most / by) return false;
+  rows *= by;
+  std::memcpy(at, &rows, count.bytes);
   return true;
 }
 
@@ -119,13 +121,14 @@ bool PassOp::UsesSameSlots(size_t member, const PassSlots& slots) const {
 }
 
 bool PassOp::Widen(PassSlots& slots, Op& wide) const {
-  const std::span<const uint8_t> operands = FindOpKind(ops_[0].kind)->row_operands;
+  const OpKind& kind = *FindOpKind(ops_[0].kind);
+  const std::span<const uint8_t> operands = kind.row_operands;
   if (operands.empty()) return false;
   for (size_t m = 1; m < members_.size(); ++m) {
     if (!SameBut(operands, descriptors_[m], descriptors_[0])) return false;
   }
   concert_descriptor descriptor = descriptors_[0];
-  if (!MultiplyRows(members_.size(), descriptor)) return false;
+  if (!MultiplyRows(kind.row_count, members_.size(), descriptor)) return false;
   if (!AdmitStep(descriptor, ContextOf(members_[0], slots.OfAll()), wide).ok()) return false;
   const Accesses accesses = AccessesOf(wide);
   for (size_t i = 0; i < accesses.list().size(); ++i) {
@@ -189,7 +192,7 @@ bool PassOp::Size(std::span<const StagedOperand> staged, PassSlots& slots) const
   concert_descriptor descriptor = WithStaged(descriptors_[0], staged);
   Op one, wide;
   if (staged.empty() || !AdmitStep(descriptor, ContextOf(members_[0], slots.Of(0)), one).ok() ||
-      !MultiplyRows(members_.size(), descriptor) ||
+      !MultiplyRows(FindOpKind(one.kind)->row_count, members_.size(), descriptor) ||
       !AdmitStep(descriptor, ContextOf(members_[0], slots.OfAll()), wide).ok()) {
     return false;
   }

@@ -107,7 +107,9 @@ bool MayRotate(const StepDraft& drafts, const Draft& gemm, Draft& rope, const St
 
 // Makes residual adds, norms and gates part of the GEMMs beside them (kernels/step/step_fold.cc).
 void FoldIntoGemms(StepDraft& drafts);
-// The same, and rotary embeddings with the append of k and v, and copies of what GEMMs read.
+// Lets GEMMs read what was copied instead of the copy. Behind FoldIntoGemms: norms read it, too.
+void FoldCopies(StepDraft& drafts);
+// All of these, and rotary embeddings with the append of k and v.
 void Fold(StepDraft& drafts);
 
 }  // namespace concert::kernels

@@ -269,7 +269,10 @@ void FoldIntoGemms(StepDraft& drafts) {
 void Fold(StepDraft& drafts) {
   FoldIntoGemms(drafts);
   EachGemm(drafts, FoldRope);
-  // Behind norms, which have read the copy till now.
+  FoldCopies(drafts);
+}
+
+void FoldCopies(StepDraft& drafts) {
   for (Draft& draft : drafts.drafts()) {
     if (draft.stage.op.kind == CONCERT_OP_COPY) FoldCopy(drafts, draft);
   }
