@@ -81,6 +81,28 @@ std::vector<PassMember> MembersOf(const std::vector<Replica>& replicas) {
   return members;
 }
 
+// Some replicas of one random program, each twice.
+struct Twins {
+  Twins(const StepModel& model, std::mt19937& random) : weights(random) {
+    const uint32_t seed = random();
+    for (size_t i = 0; i < 2 + random() % 3; ++i) {
+      const StepMemory own(random);
+      alone.emplace_back(model, weights, own, seed);
+      together.emplace_back(model, weights, own, seed);
+    }
+  }
+  void ExpectAlike(double tolerance) const {
+    for (size_t i = 0; i < together.size(); ++i) {
+      const StepMemory &its = together[i].memory(), &others = alone[i].memory();
+      ASSERT_LT(Distance(its.bindings, others.bindings), tolerance) << "replica " << i;
+      ASSERT_LT(Distance(its.cache, others.cache), tolerance) << "replica " << i;
+    }
+  }
+
+  StepMemory weights;
+  std::vector<Replica> alone, together;
+};
+
 TEST(PassTest, MembersGetWhatTheyGetAloneWhoeverTakesPart) {
   std::mt19937 random(test::Seed());
   SCOPED_TRACE(testing::Message() << "seed " << test::Seed());
@@ -88,14 +110,8 @@ TEST(PassTest, MembersGetWhatTheyGetAloneWhoeverTakesPart) {
     StepModel model = RandomModel(random);
     model.rows = std::min(model.rows, 8u);
     model.row_scales = random() % 2 == 0;
-    const uint32_t seed = random();
-    StepMemory weights(random);
-    std::vector<Replica> alone, together;
-    for (size_t i = 0; i < 2 + random() % 3; ++i) {
-      const StepMemory own(random);
-      alone.emplace_back(model, weights, own, seed);
-      together.emplace_back(model, weights, own, seed);
-    }
+    Twins twins(model, random);
+    std::vector<Replica>&alone = twins.alone, &together = twins.together;
     const std::vector<PassMember> members = MembersOf(together);
     const absl::StatusOr<PassPlan> plan = PlanPass(members);
     ASSERT_TRUE(plan.ok()) << plan.status();
@@ -113,12 +129,7 @@ TEST(PassTest, MembersGetWhatTheyGetAloneWhoeverTakesPart) {
       if (!runs.empty()) Compute(runs);
     }
     // One row alone is summed in another order than rows of several members: a last bit may differ.
-    for (size_t i = 0; i < together.size(); ++i) {
-      ASSERT_LT(Distance(together[i].memory().bindings, alone[i].memory().bindings), 1e-3)
-          << "round " << round;
-      ASSERT_LT(Distance(together[i].memory().cache, alone[i].memory().cache), 1e-3)
-          << "round " << round;
-    }
+    ASSERT_NO_FATAL_FAILURE(twins.ExpectAlike(1e-3)) << "round " << round;
   }
 }
 
@@ -129,14 +140,8 @@ TEST(PassTest, NodesGiveMembersWhatTheyGetAlone) {
   for (int round = 0; round < 12; ++round) {
     StepModel model = RandomModel(random);
     model.rows = std::min(model.rows, 8u);
-    const uint32_t seed = random();
-    StepMemory weights(random);
-    std::vector<Replica> alone, together;
-    for (size_t i = 0; i < 2 + random() % 3; ++i) {
-      const StepMemory own(random);
-      alone.emplace_back(model, weights, own, seed);
-      together.emplace_back(model, weights, own, seed);
-    }
+    Twins twins(model, random);
+    std::vector<Replica>& together = twins.together;
     const absl::StatusOr<PassPlan> plan = PlanPass(MembersOf(together));
     ASSERT_TRUE(plan.ok()) << plan.status();
     std::vector<uint16_t> arena(plan->arena.bytes / 2 + 128, 0xffff);  // NaN
@@ -147,13 +152,8 @@ TEST(PassTest, NodesGiveMembersWhatTheyGetAlone) {
     for (const Op& run : runs) ComputeTransfers(run.program, Way::kIn);
     NodeRunner().Run(GraphNodesOf((*pass)->program, (*pass)->owners));
     for (const Op& run : runs) ComputeTransfers(run.program, Way::kOut);
-    for (size_t i = 0; i < together.size(); ++i) {
-      Compute({alone[i].Run()});
-      ASSERT_LT(Distance(together[i].memory().bindings, alone[i].memory().bindings), 2e-2)
-          << "round " << round;
-      ASSERT_LT(Distance(together[i].memory().cache, alone[i].memory().cache), 2e-2)
-          << "round " << round;
-    }
+    for (Replica& replica : twins.alone) Compute({replica.Run()});
+    ASSERT_NO_FATAL_FAILURE(twins.ExpectAlike(2e-2)) << "round " << round;
   }
 }
 

@@ -5,9 +5,11 @@
 #include <cmath>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <random>
 #include <vector>
 
+#include "kernels/program/program_op.h"
 #include "tests/support/bf16.h"
 #include "tests/unit/kernels/step_recorder.h"
 
@@ -107,6 +109,35 @@ inline void RecordRandom(StepRecorder& recorder, const StepModel& model, std::mt
   } else {
     recorder.Norm(update, residual, out);
   }
+}
+
+// Records a random program of this model over this memory, and has `follow` do what a run of it
+// does.
+template <typename Follow>
+void RunRandom(const StepModel& model, StepMemory& memory, uint32_t seed, Follow follow) {
+  std::mt19937 same(seed);
+  const std::vector<BufferRange> buffers = memory.buffers();
+  StepRecorder recorder(model, buffers);
+  RecordRandom(recorder, model, same);
+  std::vector<uint16_t> arena(recorder.PlaceArena() / 2 + 128);
+  const Address aligned = (reinterpret_cast<Address>(arena.data()) + 255) / 256 * 256;
+  const std::unique_ptr<Program> program = recorder.Bind(aligned);
+  ProgramArgs args = {.program = program.get(), .bindings = {}};
+  Address next = reinterpret_cast<Address>(memory.bindings.data());
+  for (size_t i = 0; i < program->bindings.size(); ++i) {
+    args.bindings[i] = next;
+    next += program->bindings[i].bytes;
+  }
+  follow(args);
+}
+
+// One op after the other.
+inline void ComputeOps(const ProgramArgs& args) {
+  Op op;
+  op.kind = CONCERT_OP_PROGRAM;
+  op.program = args;
+  const Op* const part = &op;
+  ComputeProgram({&part, 1});
 }
 
 inline double Distance(const std::vector<uint16_t>& a, const std::vector<uint16_t>& b) {

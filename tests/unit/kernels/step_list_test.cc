@@ -11,7 +11,6 @@
 
 #include "kernels/cpu_element.h"
 #include "kernels/op_table.h"
-#include "kernels/program/program_op.h"
 #include "kernels/step/step_plan.h"
 #include "tests/support/repetitions.h"
 #include "tests/support/seed.h"
@@ -272,31 +271,9 @@ TEST(StepListTest, StagesGiveWhatTheirOpsGiveInEveryOrderThatTheyAllow) {
     StepModel model = RandomModel(random);
     model.advances_slots = random() % 2 == 0;
     StepMemory initial(random), by_ops = initial, by_stages = initial;
-    const auto run = [&](StepMemory& memory, uint32_t seed, auto&& follow) {
-      std::mt19937 same(seed);
-      const std::vector<BufferRange> buffers = memory.buffers();
-      StepRecorder recorder(model, buffers);
-      RecordRandom(recorder, model, same);
-      std::vector<uint16_t> arena(recorder.PlaceArena() / 2 + 128);
-      const Address aligned = (reinterpret_cast<Address>(arena.data()) + 255) / 256 * 256;
-      const std::unique_ptr<Program> program = recorder.Bind(aligned);
-      ProgramArgs args = {.program = program.get(), .bindings = {}};
-      Address next = reinterpret_cast<Address>(memory.bindings.data());
-      for (size_t i = 0; i < program->bindings.size(); ++i) {
-        args.bindings[i] = next;
-        next += program->bindings[i].bytes;
-      }
-      follow(args);
-    };
     const uint32_t seed = random();
-    run(by_ops, seed, [](const ProgramArgs& args) {
-      Op op;
-      op.kind = CONCERT_OP_PROGRAM;
-      op.program = args;
-      const Op* const part = &op;
-      ComputeProgram({&part, 1});
-    });
-    run(by_stages, seed, [&](const ProgramArgs& args) {
+    RunRandom(model, by_ops, seed, ComputeOps);
+    RunRandom(model, by_stages, seed, [&](const ProgramArgs& args) {
       const uint64_t exchange_bytes_max = round % 3 == 0 ? 0 : kMiB;
       const absl::StatusOr<StepPlan> plan = PlanStep(*args.program, exchange_bytes_max);
       ASSERT_TRUE(plan.ok()) << plan.status();
