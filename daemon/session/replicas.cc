@@ -149,6 +149,9 @@ absl::StatusOr<Replicas::PassMemory> Replicas::MakePass(std::span<const Member> 
   absl::StatusOr<std::unique_ptr<kernels::Pass>> pass =
       kernels::BindPass(members, *plan, kernels::kUnplacedArena);
   if (!pass.ok()) return pass.status();
+  kernels::SetRunTimes(device.info().model, **pass);
+  if (!kernels::IsFasterTogether(device.info().model, **pass, *members[0].program))
+    return absl::FailedPreconditionError("runs are faster beside each other");
   const uint64_t workspace_bytes = device.WorkspaceBytes(**pass);
   const absl::StatusOr<Allocation> allocation =
       AllocateOwn(device, account, std::max<uint64_t>(plan->arena.bytes + workspace_bytes, 1));

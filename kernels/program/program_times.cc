@@ -77,10 +77,10 @@ void AddPart(std::string_view what, double us, std::vector<ProgramPart>& parts) 
   }
 }
 
-RunCost StepCostOf(const DeviceModel& device, const Program& program) {
+std::vector<StageWork> StageWorksOf(const Program& program) {
   std::vector<StageWork> stages;
   for (const Program::Stage& stage : program.stages) stages.push_back(stage.work);
-  return policies::StepCost(device, stages);
+  return stages;
 }
 
 void AddPart(std::string_view what, double us, EngineTimes& times) {
@@ -134,7 +134,7 @@ std::vector<EngineTimes> TimesOf(const DeviceModel& device, const Program& progr
 
 void SetRunTime(const DeviceModel& device, Program& program) {
   SetRunCost(program.stages.empty() ? GraphCostOf(device, program, GraphNodesOf(program))
-                                    : StepCostOf(device, program),
+                                    : policies::StepCost(device, StageWorksOf(program)),
              program.work);
 }
 
@@ -142,6 +142,13 @@ void SetRunTimes(const DeviceModel& device, Pass& pass) {
   const std::vector<GraphNode> nodes = GraphNodesOf(pass.program, pass.owners);
   for (uint32_t members = 1; members <= pass.member_count; ++members)
     pass.run_costs[members - 1] = GraphCostOf(device, pass, nodes, members);
+}
+
+bool IsFasterTogether(const DeviceModel& device, const Pass& pass, const Program& member) {
+  if (member.stages.empty()) return true;
+  const auto members = static_cast<int>(pass.member_count);
+  return pass.run_costs[pass.member_count - 1].us <=
+         policies::StepTogetherUs(device, StageWorksOf(member), members);
 }
 
 }  // namespace concert::kernels

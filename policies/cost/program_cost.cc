@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "policies/cost/cost_model.h"
 
@@ -71,6 +73,26 @@ RunCost StepCost(const DeviceModel& device, std::span<const StageWork> stages,
   RunCost run{.sms = static_cast<double>(SmsOf(device, place))};
   for (const StageWork& stage : stages) run.us += StageUs(device, stage, place, costs);
   return run;
+}
+
+double TogetherUs(double alone_us, double waiting_us, double memory_us, int clients) {
+  double us = alone_us;
+  for (int i = 0; i < 200; ++i) {
+    const double others = (clients - 1) * (us - waiting_us) / us;
+    us = std::max(alone_us, waiting_us + memory_us * (1 + others));
+  }
+  return us;
+}
+
+double StepTogetherUs(const DeviceModel& device, std::span<const StageWork> stages, int clients,
+                      const ProgramCostConstants& costs) {
+  const StepPlace place{.sm_count = device.sm_count / clients, .hbm_bytes_per_s = 0};
+  std::vector<StageWork> without_memory(stages.begin(), stages.end());
+  double bytes = 0;
+  for (StageWork& stage : without_memory) bytes += std::exchange(stage.hbm_bytes, 0);
+  const double memory_us = 1e6 * bytes / (device.hbm_bytes_per_s * costs.step_hbm_share);
+  return TogetherUs(StepCost(device, stages, place, costs).us,
+                    StepCost(device, without_memory, place, costs).us, memory_us, clients);
 }
 
 }  // namespace concert::policies

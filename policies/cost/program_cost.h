@@ -55,12 +55,22 @@ struct RunCost {
 // What CostOf says of a run's work from then on.
 void SetRunCost(const RunCost& run, Work& work);
 
+// A run of one of `clients` that are alike, in a closed loop. A run is time in which memory is
+// waited for, and time in which it waits for itself (`waiting_us`), from stage to stage or kernel
+// to kernel. The former is longer by as many others as are at it, each as often as this one (mean
+// value analysis by Bard's and Schweitzer's approximation: what one sees of the others is their
+// mean). `memory_us`: of all of its bytes, at memory's pace.
+double TogetherUs(double alone_us, double waiting_us, double memory_us, int clients);
+
 // A graph of these kernels, each of which depends on the one before it.
 RunCost GraphCost(const DeviceModel& device, std::span<const Work> kernels,
                   const ProgramCostConstants& costs = {});
 // One launch that goes through all stages.
 RunCost StepCost(const DeviceModel& device, std::span<const StageWork> stages,
                  const StepPlace& place = {}, const ProgramCostConstants& costs = {});
+// The same of one of `clients`, each with a share of the SMs (TogetherUs).
+double StepTogetherUs(const DeviceModel& device, std::span<const StageWork> stages, int clients,
+                      const ProgramCostConstants& costs = {});
 
 }  // namespace concert::policies
 

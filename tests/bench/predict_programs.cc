@@ -69,40 +69,11 @@ std::vector<policies::StageWork> StageWorks(const Program& program) {
   return works;
 }
 
-double MemoryUs(const DeviceModel& gpu, double bytes, double share) {
-  return 1e6 * bytes / (gpu.hbm_bytes_per_s * share);
-}
-
-// A run of one of `clients` that are alike, in a closed loop. A step is time in which memory is
-// waited for, and time in which it waits for itself, from stage to stage or kernel to kernel. The
-// former is longer by as many others as are at it, each as often as this one (mean value analysis
-// by Bard's and Schweitzer's approximation: what one sees of the others is their mean).
-double TogetherUs(double alone_us, double waiting_us, double memory_us, int clients) {
-  double us = alone_us;
-  for (int i = 0; i < 200; ++i) {
-    const double others = (clients - 1) * (us - waiting_us) / us;
-    us = std::max(alone_us, waiting_us + memory_us * (1 + others));
-  }
-  return us;
-}
-
-// Each client has a share of the SMs.
-double StepTogetherUs(const DeviceModel& gpu, const Program& program, int clients,
-                      const ProgramCostConstants& costs) {
-  std::vector<policies::StageWork> stages = StageWorks(program);
-  const StepPlace place{.sm_count = gpu.sm_count / clients, .hbm_bytes_per_s = 0};
-  const double alone_us = policies::StepCost(gpu, stages, place, costs).us;
-  double bytes = 0;
-  for (policies::StageWork& stage : stages) bytes += std::exchange(stage.hbm_bytes, 0);
-  const double waiting_us = policies::StepCost(gpu, stages, place, costs).us;
-  return TogetherUs(alone_us, waiting_us, MemoryUs(gpu, bytes, costs.step_hbm_share), clients);
-}
-
 double GraphTogetherUs(const DeviceModel& gpu, const Program& program, double alone_us,
                        int clients) {
-  const double memory_us =
-      MemoryUs(gpu, static_cast<double>(program.work.hbm_bytes), gpu.costs.hbm_efficiency);
-  return TogetherUs(alone_us, std::max(0.0, alone_us - memory_us), memory_us, clients);
+  const double memory_us = 1e6 * static_cast<double>(program.work.hbm_bytes) /
+                           (gpu.hbm_bytes_per_s * gpu.costs.hbm_efficiency);
+  return policies::TogetherUs(alone_us, std::max(0.0, alone_us - memory_us), memory_us, clients);
 }
 
 json DescribeOn(const DeviceModel& gpu, const Program& program, int clients,
@@ -119,7 +90,8 @@ json DescribeOn(const DeviceModel& gpu, const Program& program, int clients,
   if (program.stages.empty()) return entry;
   entry["step"]["alone_us"] = policies::StepCost(gpu, StageWorks(program), {}, costs).us;
   if (clients > 1)
-    entry["step"]["per_s"] = 1e6 * clients / StepTogetherUs(gpu, program, clients, costs);
+    entry["step"]["per_s"] =
+        1e6 * clients / policies::StepTogetherUs(gpu, StageWorks(program), clients, costs);
   return entry;
 }
 

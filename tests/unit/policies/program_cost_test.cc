@@ -91,5 +91,25 @@ TEST(RunWorkTest, CostsWhatTheProgramWasPredictedToTake) {
   EXPECT_NE(HashWork(run), HashWork(other));
 }
 
+TEST(StepTogetherTest, IsBetweenARunAloneAndAllOneAfterTheOther) {
+  const std::vector<StageWork> stages(20, GemmStage(8, 5632, 1024));
+  const double alone_us = StepCost(kH200, stages).us;
+  EXPECT_NEAR(StepTogetherUs(kH200, stages, 1), alone_us, 0.05 * alone_us);
+  double before_us = alone_us;
+  for (const int clients : {2, 4, 8}) {
+    const double us = StepTogetherUs(kH200, stages, clients);
+    EXPECT_GT(us, before_us);
+    EXPECT_LT(us, clients * alone_us) << "memory has to spare beside one";
+    before_us = us;
+  }
+}
+
+// Of what only waits for memory each gets its share of that.
+TEST(StepTogetherTest, IsBoundByMemory) {
+  const std::vector<StageWork> stages(4, StageWork{.hbm_bytes = 1e9});
+  const double all_us = 8 * 4e15 / (kH200.hbm_bytes_per_s * ProgramCostConstants().step_hbm_share);
+  EXPECT_NEAR(StepTogetherUs(kH200, stages, 8) / all_us, 1, 0.02);
+}
+
 }  // namespace
 }  // namespace concert::policies
