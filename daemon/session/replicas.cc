@@ -150,7 +150,7 @@ absl::StatusOr<Replicas::PassMemory> Replicas::MakePass(std::span<const Member> 
       kernels::BindPass(members, *plan, kernels::kUnplacedArena);
   if (!pass.ok()) return pass.status();
   kernels::SetRunTimes(device.info().model, **pass);
-  if (!kernels::IsFasterTogether(device.info().model, **pass, *members[0].program))
+  if (!kernels::IsFasterTogether(device.info().model, **pass, *members[0].program, members.size()))
     return absl::FailedPreconditionError("runs are faster beside each other");
   const uint64_t workspace_bytes = device.WorkspaceBytes(**pass);
   const absl::StatusOr<Allocation> allocation =
@@ -181,7 +181,7 @@ std::vector<Replicas::Count> Replicas::Leave(const kernels::Program& program) {
                 [&](const Member& member) { return member.program.get() == &program; });
   if (const kernels::Pass* pass = program.pass.load(std::memory_order_relaxed); pass != nullptr)
     --pass->members_left;
-  if (set.members.size() < 2) {
+  if (!IsWorthKeeping(set)) {
     for (const Member& member : set.members)
       member.program->pass.store(nullptr, std::memory_order_release);
     Retire(std::exchange(set.memory, {}));
@@ -189,6 +189,15 @@ std::vector<Replicas::Count> Replicas::Leave(const kernels::Program& program) {
   std::vector<Count> counts = CountsOf(set);
   if (set.members.empty()) sets_.erase(entry);
   return counts;
+}
+
+// For those who are left. The pass is of more, but runs of any of them go together.
+bool Replicas::IsWorthKeeping(const Set& set) const {
+  if (set.members.size() < 2) return false;
+  if (set.memory.pass == nullptr) return true;
+  const kernels::Program& any = *set.members[0].program;
+  return kernels::IsFasterTogether(node_.gpu(any.gpu).info().model, *set.memory.pass, any,
+                                   set.members.size());
 }
 
 // Runs in it may be in flight or about to be launched.

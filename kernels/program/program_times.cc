@@ -144,11 +144,11 @@ void SetRunTimes(const DeviceModel& device, Pass& pass) {
     pass.run_costs[members - 1] = GraphCostOf(device, pass, nodes, members);
 }
 
-bool IsFasterTogether(const DeviceModel& device, const Pass& pass, const Program& member) {
+bool IsFasterTogether(const DeviceModel& device, const Pass& pass, const Program& member,
+                      size_t members) {
   if (member.stages.empty()) return true;
-  const auto members = static_cast<int>(pass.member_count);
-  return pass.run_costs[pass.member_count - 1].us <=
-         policies::StepTogetherUs(device, StageWorksOf(member), members);
+  return pass.run_costs[members - 1].us <=
+         policies::StepTogetherUs(device, StageWorksOf(member), static_cast<int>(members));
 }
 
 }  // namespace concert::kernels

@@ -29,10 +29,11 @@ policies::RunCost GraphCostOf(const policies::DeviceModel& device, const Pass& p
 void SetRunTime(const policies::DeviceModel& device, Program& program);
 // The same for any number of runs in a pass (Pass::run_costs), which is a graph.
 void SetRunTimes(const policies::DeviceModel& device, Pass& pass);
-// Whether runs of all members take no longer in the pass than beside each other by the step kernel,
-// which has few SMs for each then, but no launch for each op. `member`: any of them. REQUIRES:
-// SetRunTimes.
-bool IsFasterTogether(const policies::DeviceModel& device, const Pass& pass, const Program& member);
+// Whether runs of so many members take no longer in the pass than beside each other by the step
+// kernel, which has few SMs for each then, but no launch for each op. `member`: any of them.
+// REQUIRES: SetRunTimes.
+bool IsFasterTogether(const policies::DeviceModel& device, const Pass& pass, const Program& member,
+                      size_t members);
 
 }  // namespace concert::kernels
 

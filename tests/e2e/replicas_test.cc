@@ -112,18 +112,21 @@ uint32_t Passes(TestDaemon& daemon, size_t ops) {
   return passes;
 }
 
-// Whether there are so many programs, in all sessions, and all of them replicas: those that were
-// given back go when the daemon comes to it, and until then they are replicas of the others, too.
-bool AreReplicas(TestDaemon& daemon, size_t programs) {
-  size_t there = 0;
-  bool are_replicas = true;
+// Of each program, of all sessions, with how many it goes together, in ascending order.
+std::vector<uint32_t> ReplicaCounts(TestDaemon& daemon) {
+  std::vector<uint32_t> counts;
   for (const auto& session : daemon.server().Sessions()) {
-    for (const kernels::ProgramSummary& program : session.programs) {
-      ++there;
-      are_replicas &= program.replicas == programs;
-    }
+    for (const kernels::ProgramSummary& program : session.programs)
+      counts.push_back(program.replicas);
   }
-  return there == programs && are_replicas;
+  std::sort(counts.begin(), counts.end());
+  return counts;
+}
+
+// Whether there are so many programs and all of them replicas: those that were given back go when
+// the daemon comes to it, and until then they are replicas of the others, too.
+bool AreReplicas(TestDaemon& daemon, uint32_t programs) {
+  return ReplicaCounts(daemon) == std::vector<uint32_t>(programs, programs);
 }
 
 TEST(ReplicasTest, RunsGoTogetherAndGiveWhatTheyGiveAlone) {
@@ -279,22 +282,55 @@ TEST(ReplicasTest, WhoFitsNobodyKeepsNobodyApart) {
   const Session session = daemon.Connect("replicas");
   const Model model = MakeModel(session, test::Seed());
   std::mt19937 random(test::Seed());
-  const auto replicas = [&] {
-    std::vector<uint32_t> counts;
-    const std::vector<kernels::ProgramSummary> there = daemon.server().Sessions()[0].programs;
-    for (const kernels::ProgramSummary& program : there) counts.push_back(program.replicas);
-    std::sort(counts.begin(), counts.end());
-    return counts;
-  };
   const Buffer states[] = {RandomBf16(session, kRows * kHidden, random),
                            RandomBf16(session, kRows * kHidden, random)};
   std::vector<Program> programs;
   programs.push_back(MakeStep(session, model));
   for (const Buffer& state : states) programs.push_back(MakeStep(session, model, state));
-  EXPECT_TRUE(Eventually([&] { return replicas() == std::vector<uint32_t>{1, 2, 2}; }));
+  EXPECT_TRUE(Eventually([&] { return ReplicaCounts(daemon) == std::vector<uint32_t>{1, 2, 2}; }));
   // And who comes later and fits the first is with it.
   programs.push_back(MakeStep(session, model));
-  EXPECT_TRUE(Eventually([&] { return replicas() == std::vector<uint32_t>{2, 2, 2, 2}; }));
+  EXPECT_TRUE(Eventually([&] {
+    return ReplicaCounts(daemon) == std::vector<uint32_t>{2, 2, 2, 2};
+  }));
+}
+
+// Two GEMMs, 10 MB of weights: the step kernel reads them twice sooner than a graph gets from one
+// to the other, and not eight times.
+TEST(ReplicasTest, FewGoBesideEachOtherAndManyTogether) {
+  constexpr uint32_t kIn = 1024, kMiddle = 2560, kMany = 8;
+  TestDaemon daemon({.gpus = 1});
+  const Session session = daemon.Connect("replicas");
+  std::mt19937 random(test::Seed());
+  const Buffer up = RandomBf16(session, kIn * kMiddle, random);
+  const Buffer down = RandomBf16(session, kIn * kMiddle, random);
+  const auto make = [&] {
+    Program program = session.BeginProgram().value();
+    const Buffer in = program.Binding(kRows * kIn * kElement).value();
+    const Buffer middle = program.Arena(kRows * kMiddle * kElement).value();
+    const Buffer out = program.Binding(kRows * kIn * kElement).value();
+    Queue& ops = program.queue();
+    ops.Gemm({.m = kRows, .n = kMiddle, .k = kIn, .a = in, .w = up, .d = middle})
+        .submit_status()
+        .Check();
+    ops.Gemm({.m = kRows, .n = kIn, .k = kMiddle, .a = middle, .w = down, .d = out})
+        .submit_status()
+        .Check();
+    program.End().Check();
+    return program;
+  };
+  const auto are = [&](const std::vector<uint32_t>& counts) {
+    return Eventually([&] { return ReplicaCounts(daemon) == counts; });
+  };
+  std::vector<Program> programs;
+  for (int i = 0; i < 2; ++i) programs.push_back(make());
+  EXPECT_TRUE(are({1, 1}));
+  while (programs.size() < kMany) programs.push_back(make());
+  EXPECT_TRUE(are(std::vector<uint32_t>(kMany, kMany)));
+  programs.resize(2);
+  EXPECT_TRUE(are({1, 1}));
+  programs.push_back(make());
+  EXPECT_TRUE(are({1, 1, 1}));
 }
 
 // Clients that come and go while others run: each gets what it gets alone, and nothing stays.

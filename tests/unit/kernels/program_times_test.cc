@@ -109,10 +109,11 @@ TEST(ProgramTimesTest, MembersGoTogetherWhereTheStepKernelIsNotFasterForThemAll)
     Pass pass;
     pass.member_count = members;
     pass.run_costs[members - 1].us = 0.99 * apart_us;
-    EXPECT_TRUE(IsFasterTogether(kDevice, pass, *program));
+    EXPECT_TRUE(IsFasterTogether(kDevice, pass, *program, members));
     pass.run_costs[members - 1].us = 1.01 * apart_us;
-    EXPECT_FALSE(IsFasterTogether(kDevice, pass, *program));
-    EXPECT_TRUE(IsFasterTogether(kDevice, pass, *Layers(3, {.dim = 256}))) << "no step kernel";
+    EXPECT_FALSE(IsFasterTogether(kDevice, pass, *program, members));
+    EXPECT_TRUE(IsFasterTogether(kDevice, pass, *Layers(3, {.dim = 256}), members))
+        << "no step kernel";
   }
 }
 
