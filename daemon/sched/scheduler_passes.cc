@@ -6,6 +6,7 @@
 // for a moment in which members of the last one may come back.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <span>
 
 #include "daemon/check.h"
@@ -26,8 +27,17 @@ constexpr Time kLongestReturnNs = 50'000;
 kernels::PassUse::OfClass& UseOf(const OpSlot& slot) {
   return slot.pass->use.classes[policies::IndexOf(slot.priority)];
 }
-uint32_t MemberBit(const OpSlot& slot) {
-  return 1u << slot.pass->MemberOf(*slot.op.program.program);
+uint32_t MemberOf(const OpSlot& slot) { return slot.pass->MemberOf(*slot.op.program.program); }
+
+// Whether members that run, are ready, or are expected back are enough for passes. Two are whoever
+// comes.
+bool AreEnough(const OpSlot& slot, Time now) {
+  if (slot.pass->least_together <= 2) return true;
+  const kernels::PassUse::OfClass& use = UseOf(slot);
+  const uint32_t expected = now < use.expected_until ? use.away : 0;
+  const auto at_work =
+      static_cast<uint32_t>(std::popcount(use.busy | use.candidates.members | expected));
+  return at_work >= slot.pass->least_together;
 }
 
 }  // namespace
@@ -47,9 +57,11 @@ bool Scheduler::JoinsPass(const Queue& queue, OpSlot& slot) {
   slot.pass = slot.op.program.program->pass.load(std::memory_order_acquire);
   if (slot.pass == nullptr) return false;
   kernels::PassUse::OfClass& use = UseOf(slot);
-  use.away &= ~MemberBit(slot);
+  const uint32_t member = 1u << MemberOf(slot);
+  use.away &= ~member;
   const bool first = use.candidates.decision != decision_;
   if (first) use.candidates = {.decision = decision_};
+  use.candidates.members |= member;
   const uint32_t in_flight = InFlight(queue);
   use.candidates.in_flight += in_flight;
   use.candidates.deep |= in_flight > 1;
@@ -58,14 +70,17 @@ bool Scheduler::JoinsPass(const Queue& queue, OpSlot& slot) {
 }
 
 // Drops candidates for which a pass under way is to end first. Those go behind it at once that
-// follow all that is in it: nobody is left for whom the next pass could wait.
+// follow all that is in it: nobody is left for whom the next pass could wait. And so do all while
+// too few members are at work for passes.
 void Scheduler::HoldBackForPasses(Time now) {
   members_expected_ = false;
   if (!passes_seen_) return;
   std::erase_if(candidates_, [&](const Candidate& candidate) {
     const OpSlot& slot = pool_[candidate.op];
     if (slot.pass == nullptr) return false;
-    const kernels::PassUse::OfClass& use = UseOf(slot);
+    kernels::PassUse::OfClass& use = UseOf(slot);
+    use.candidates.together = AreEnough(slot, now);
+    if (!use.candidates.together) return false;
     if (use.runs > 0) return use.candidates.deep || use.candidates.in_flight != use.runs;
     const bool expects = use.away != 0 && now < use.expected_until;
     members_expected_ |= expects;
@@ -77,7 +92,7 @@ void Scheduler::HoldBackForPasses(Time now) {
 // program, is to go later. Else it is the first of its pass, which the snapshot has next.
 bool Scheduler::GoesWithAnother(OpId op) {
   const OpSlot& slot = pool_[op];
-  if (slot.pass == nullptr) return false;
+  if (slot.pass == nullptr || !UseOf(slot).candidates.together) return false;
   int32_t& first = UseOf(slot).candidates.ready;
   if (first < 0) {
     first = static_cast<int32_t>(snapshot_ready_.size());
@@ -143,6 +158,9 @@ void Scheduler::CountRun(const OpSlot& slot) {
   if (slot.pass == nullptr) return;
   kernels::PassUse::OfClass& use = UseOf(slot);
   if (use.runs++ == 0) use.away = 0;  // who has not come by now is not expected
+  const uint32_t member = MemberOf(slot);
+  ++use.runs_of[member];
+  use.busy |= 1u << member;
   slot.pass->runs.fetch_add(1, std::memory_order_relaxed);
   if (slot.op.program.pass == nullptr) return;
   ++slot.pass->use.together;
@@ -152,8 +170,10 @@ void Scheduler::CountRun(const OpSlot& slot) {
 void Scheduler::EndRun(const OpSlot& slot, Time now) {
   if (slot.pass == nullptr) return;
   kernels::PassUse::OfClass& use = UseOf(slot);
+  const uint32_t member = MemberOf(slot);
   --use.runs;
-  use.away |= MemberBit(slot);
+  if (--use.runs_of[member] == 0) use.busy &= ~(1u << member);
+  use.away |= 1u << member;
   use.expected_until =
       now + std::min((now - slot.flight.launched_at) / kReturnShare, kLongestReturnNs);
   if (slot.op.program.pass != nullptr && --slot.pass->use.together == 0) slot.pass->use.lanes = 0;

@@ -149,8 +149,9 @@ absl::StatusOr<Replicas::PassMemory> Replicas::MakePass(std::span<const Member> 
   absl::StatusOr<std::unique_ptr<kernels::Pass>> pass =
       kernels::BindPass(members, *plan, kernels::kUnplacedArena);
   if (!pass.ok()) return pass.status();
-  kernels::SetRunTimes(device.info().model, **pass);
-  if (!kernels::IsFasterTogether(device.info().model, **pass, *members[0].program, members.size()))
+  const policies::DeviceModel& model = device.info().model;
+  kernels::SetRunTimes(model, *members[0].program, **pass);
+  if ((*pass)->least_together > members.size())
     return absl::FailedPreconditionError("runs are faster beside each other");
   const uint64_t workspace_bytes = device.WorkspaceBytes(**pass);
   const absl::StatusOr<Allocation> allocation =
@@ -164,7 +165,7 @@ absl::StatusOr<Replicas::PassMemory> Replicas::MakePass(std::span<const Member> 
     const Address end = memory.pass->program.arena.end;
     memory.pass->program.workspace = {end, end + workspace_bytes};
     status = device.Prepare(*memory.pass);
-    kernels::SetRunTimes(device.info().model, *memory.pass);
+    kernels::SetRunTimes(model, *members[0].program, *memory.pass);
   }
   if (status.ok()) return memory;
   Free(memory);
@@ -181,7 +182,8 @@ std::vector<Replicas::Count> Replicas::Leave(const kernels::Program& program) {
                 [&](const Member& member) { return member.program.get() == &program; });
   if (const kernels::Pass* pass = program.pass.load(std::memory_order_relaxed); pass != nullptr)
     --pass->members_left;
-  if (!IsWorthKeeping(set)) {
+  const kernels::Pass* const kept = set.memory.pass.get();
+  if (set.members.size() < 2 || (kept != nullptr && set.members.size() < kept->least_together)) {
     for (const Member& member : set.members)
       member.program->pass.store(nullptr, std::memory_order_release);
     Retire(std::exchange(set.memory, {}));
@@ -189,15 +191,6 @@ std::vector<Replicas::Count> Replicas::Leave(const kernels::Program& program) {
   std::vector<Count> counts = CountsOf(set);
   if (set.members.empty()) sets_.erase(entry);
   return counts;
-}
-
-// For those who are left. The pass is of more, but runs of any of them go together.
-bool Replicas::IsWorthKeeping(const Set& set) const {
-  if (set.members.size() < 2) return false;
-  if (set.memory.pass == nullptr) return true;
-  const kernels::Program& any = *set.members[0].program;
-  return kernels::IsFasterTogether(node_.gpu(any.gpu).info().model, *set.memory.pass, any,
-                                   set.members.size());
 }
 
 // Runs in it may be in flight or about to be launched.

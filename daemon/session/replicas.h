@@ -113,7 +113,6 @@ class Replicas {
   // To the candidate's set, or a new one if there is none any more. The set.
   Set& Add(const Joining& joining, std::optional<size_t> candidate);
   absl::StatusOr<PassMemory> MakePass(std::span<const Member> members, Account& account) const;
-  bool IsWorthKeeping(const Set& set) const;
   void Retire(PassMemory memory);
   void Free(PassMemory& memory) const;
 

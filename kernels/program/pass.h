@@ -24,7 +24,9 @@ static_assert(kMaxPassMembers <= kMaxTogether);
 // What of a pass's programs is in flight, in it or alone: the scheduler's.
 struct PassUse {
   struct OfClass {
-    uint32_t runs = 0;  // launched and not ended
+    uint32_t runs = 0;                                // launched and not ended
+    std::array<uint32_t, kMaxPassMembers> runs_of{};  // of each member
+    uint32_t busy = 0;                                // bit i: member i has such
     uint32_t away = 0;  // bit i: member i's last run has ended, and it has not come back
     policies::Time expected_until = 0;  // that those come back at once
     // What one decision has seen of it: ready runs, by the decision's number.
@@ -32,6 +34,8 @@ struct PassUse {
       uint64_t decision = 0;   // 0: none yet
       uint32_t in_flight = 0;  // ops of their queues
       bool deep = false;       // of one of these queues two or more
+      uint32_t members = 0;    // bit i: member i is among them
+      bool together = false;   // enough members are at work for a pass
       int32_t ready = -1;      // where the first of them is in the snapshot; -1: it is not
     } candidates;
   };
@@ -58,6 +62,9 @@ struct Pass {
   uint64_t shared_bytes = 0;  // that a run reads and one more in the pass does not read again
   // Of one run, two, and so on; 0 us: nobody has found out.
   std::array<policies::RunCost, kMaxPassMembers> run_costs{};
+
+  // Runs of so many members at least go together: of fewer it takes longer than beside each other.
+  uint32_t least_together = 2;
 
   // Members that are still registered. The control thread's.
   mutable uint32_t members_left = 0;

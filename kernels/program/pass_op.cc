@@ -70,18 +70,13 @@ size_t IndexOf(uint32_t slot, std::span<const Access> accesses) {
 uint32_t PassSlots::Add(uint64_t bytes, Address begin) {
   begins_.push_back(begin);
   one_.push_back({.address = begin, .bytes = bytes, .gpu = gpu_});
+  all_.push_back({.address = begin, .bytes = bytes * members_, .gpu = gpu_});
   return static_cast<uint32_t>(one_.size() - 1);
 }
 
 uint32_t PassSlots::AddUnplaced(uint64_t bytes) {
   const Address end = one_.empty() ? kUnplacedArena : begins_.back() + one_.back().bytes * members_;
   return Add(bytes, (end + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment);
-}
-
-std::span<const BufferRange> PassSlots::OfAll() {
-  all_ = one_;
-  for (size_t i = 0; i < all_.size(); ++i) all_[i].address = begins_[i], all_[i].bytes *= members_;
-  return all_;
 }
 
 std::span<const BufferRange> PassSlots::Of(size_t member) {
@@ -129,7 +124,7 @@ bool PassOp::Widen(PassSlots& slots, Op& wide) const {
   }
   concert_descriptor descriptor = descriptors_[0];
   if (!MultiplyRows(kind.row_count, members_.size(), descriptor)) return false;
-  if (!AdmitStep(descriptor, ContextOf(members_[0], slots.OfAll()), wide).ok()) return false;
+  if (!AdmitStep(descriptor, ContextOf(members_[0], slots.all()), wide).ok()) return false;
   const Accesses accesses = AccessesOf(wide);
   for (size_t i = 0; i < accesses.list().size(); ++i) {
     if (!RowsFollowOrAreShared(i, accesses.list()[i], slots)) return false;
@@ -193,7 +188,7 @@ bool PassOp::Size(std::span<const StagedOperand> staged, PassSlots& slots) const
   Op one, wide;
   if (staged.empty() || !AdmitStep(descriptor, ContextOf(members_[0], slots.Of(0)), one).ok() ||
       !MultiplyRows(FindOpKind(one.kind)->row_count, members_.size(), descriptor) ||
-      !AdmitStep(descriptor, ContextOf(members_[0], slots.OfAll()), wide).ok()) {
+      !AdmitStep(descriptor, ContextOf(members_[0], slots.all()), wide).ok()) {
     return false;
   }
   const Accesses accesses = AccessesOf(one), of_all = AccessesOf(wide);

@@ -26,13 +26,15 @@ class PassSlots {
   // The same while there is no memory: behind the last one.
   uint32_t AddUnplaced(uint64_t bytes);
   // REQUIRES: it becomes no larger.
-  void Resize(uint32_t slot, uint64_t bytes) { one_[slot].bytes = bytes; }
-  void KeepFirst(size_t count) { one_.resize(count), begins_.resize(count); }
+  void Resize(uint32_t slot, uint64_t bytes) {
+    one_[slot].bytes = bytes, all_[slot].bytes = bytes * members_;
+  }
+  void KeepFirst(size_t count) { one_.resize(count), all_.resize(count), begins_.resize(count); }
 
   size_t size() const { return one_.size(); }
   uint64_t bytes(uint32_t slot) const { return one_[slot].bytes; }
-  // Valid until the next call of either, and of Add.
-  std::span<const BufferRange> OfAll();
+  // Valid until slots are added, resized or given up, and what Of says until the next call of it.
+  std::span<const BufferRange> all() const { return all_; }
   std::span<const BufferRange> Of(size_t member);
   // How far into the slot, of the member's, the access begins.
   uint64_t Offset(const Access& access, size_t member) const {

@@ -113,6 +113,17 @@ EngineTimes GraphTimes(const DeviceModel& device, const Program& program) {
   return times;
 }
 
+uint32_t LeastTogether(const DeviceModel& device, const Program& member, const Pass& pass) {
+  if (member.stages.empty()) return 2;
+  const std::vector<StageWork> stages = StageWorksOf(member);
+  uint32_t least = pass.member_count + 1;
+  while (least > 2 && pass.run_costs[least - 2].us <=
+                          policies::StepTogetherUs(device, stages, static_cast<int>(least - 1))) {
+    --least;
+  }
+  return least;
+}
+
 }  // namespace
 
 RunCost GraphCostOf(const DeviceModel& device, const Program& program,
@@ -138,17 +149,11 @@ void SetRunTime(const DeviceModel& device, Program& program) {
              program.work);
 }
 
-void SetRunTimes(const DeviceModel& device, Pass& pass) {
+void SetRunTimes(const DeviceModel& device, const Program& member, Pass& pass) {
   const std::vector<GraphNode> nodes = GraphNodesOf(pass.program, pass.owners);
   for (uint32_t members = 1; members <= pass.member_count; ++members)
     pass.run_costs[members - 1] = GraphCostOf(device, pass, nodes, members);
-}
-
-bool IsFasterTogether(const DeviceModel& device, const Pass& pass, const Program& member,
-                      size_t members) {
-  if (member.stages.empty()) return true;
-  return pass.run_costs[members - 1].us <=
-         policies::StepTogetherUs(device, StageWorksOf(member), static_cast<int>(members));
+  pass.least_together = LeastTogether(device, member, pass);
 }
 
 }  // namespace concert::kernels

@@ -27,13 +27,11 @@ policies::RunCost GraphCostOf(const policies::DeviceModel& device, const Pass& p
 
 // Gives runs that time (Work::run_us). REQUIRES: as above, and there are no runs yet.
 void SetRunTime(const policies::DeviceModel& device, Program& program);
-// The same for any number of runs in a pass (Pass::run_costs), which is a graph.
-void SetRunTimes(const policies::DeviceModel& device, Pass& pass);
-// Whether runs of so many members take no longer in the pass than beside each other by the step
-// kernel, which has few SMs for each then, but no launch for each op. `member`: any of them.
-// REQUIRES: SetRunTimes.
-bool IsFasterTogether(const policies::DeviceModel& device, const Pass& pass, const Program& member,
-                      size_t members);
+// The same for any number of runs in a pass (Pass::run_costs), which is a graph. And of how many
+// members runs take no longer in it than beside each other by the step kernel, which has few SMs
+// for each then, but no launch for each op (Pass::least_together; more than there are: of none).
+// `member`: any of them.
+void SetRunTimes(const policies::DeviceModel& device, const Program& member, Pass& pass);
 
 }  // namespace concert::kernels
 

@@ -94,15 +94,15 @@ class Gate {
   Ticket op_;
 };
 
-// Plans with several ops, of which there are none but passes here, among those of the next so many
-// ops. They are told of a moment after clients see that their ops have ended.
+// Launches of several ops, of which there are none but passes here, among those of the next so many
+// ops. Plans are told of a moment after clients see that their ops have ended.
 uint32_t Passes(TestDaemon& daemon, size_t ops) {
   uint32_t passes = 0;
   size_t told = 0;
   EXPECT_TRUE(Eventually([&] {
     daemon.records(0).Drain([&](const auto& record) {
       if constexpr (std::is_same_v<std::decay_t<decltype(record)>, daemon::PlanRecord>) {
-        passes += record.op_count > 1 ? 1 : 0;
+        passes += record.op_count > record.launch_count ? 1 : 0;
         told += record.op_count;
       }
     });
@@ -323,10 +323,30 @@ TEST(ReplicasTest, FewGoBesideEachOtherAndManyTogether) {
     return Eventually([&] { return ReplicaCounts(daemon) == counts; });
   };
   std::vector<Program> programs;
+  std::vector<Queue> queues;
+  const Buffer in = RandomBf16(session, kRows * kIn, random);
+  const Buffer out = session.Allocate(kMany * kRows * kIn * kElement).value();
+  // A run of each of the first so many, ready together; how many passes they were.
+  const auto run = [&](uint32_t count) {
+    Gate gate(session);
+    for (uint32_t i = 0; i < count; ++i) {
+      queues[i]
+          .Run({.program = programs[i], .bindings = {{in}, {out, i * kRows * kIn * kElement}}},
+               gate.Behind(session))
+          .submit_status()
+          .Check();
+    }
+    gate.Open();
+    for (uint32_t i = 0; i < count; ++i) queues[i].last().Wait(kTimeout).Check();
+    return Passes(daemon, 1 + count);
+  };
+  for (uint32_t i = 0; i < kMany; ++i) queues.push_back(session.CreateQueue().value());
   for (int i = 0; i < 2; ++i) programs.push_back(make());
   EXPECT_TRUE(are({1, 1}));
   while (programs.size() < kMany) programs.push_back(make());
   EXPECT_TRUE(are(std::vector<uint32_t>(kMany, kMany)));
+  EXPECT_EQ(run(2), 0u);
+  EXPECT_GE(run(kMany), 1u);
   programs.resize(2);
   EXPECT_TRUE(are({1, 1}));
   programs.push_back(make());

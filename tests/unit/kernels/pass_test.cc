@@ -12,6 +12,7 @@
 #include "kernels/program/program_op.h"
 #include "kernels/program/program_times.h"
 #include "kernels/program/transfers.h"
+#include "kernels/step/step_plan.h"
 #include "tests/support/seed.h"
 #include "tests/unit/kernels/node_runner.h"
 #include "tests/unit/kernels/random_step.h"
@@ -189,7 +190,7 @@ TEST(PassTest, WeightsAreReadOnceAndCachesByEach) {
 
   // It takes what a pass of so many takes: more than one run, less than one after the other.
   const policies::DeviceModel device;
-  SetRunTimes(device, **pass);
+  SetRunTimes(device, replicas[0].program(), **pass);
   const float two_us = WorkOfPass(**pass, runs).run_us;
   const Program &all = (*pass)->program, &one = replicas[0].program();
   const std::vector<GraphNode> nodes = GraphNodesOf(all, (*pass)->owners);
@@ -214,6 +215,34 @@ TEST(PassTest, WeightsAreReadOnceAndCachesByEach) {
   EXPECT_LT(two_us, 1.5 * alone_us);
   EXPECT_LT(two_us, one_us) << "what members have by themselves is one launch for all";
   EXPECT_LT(two_us, (*pass)->run_costs[2].us);
+}
+
+// The slower memory is, the more it is worth to read weights once.
+TEST(PassTest, FewMembersAreFasterBesideEachOther) {
+  std::mt19937 random(test::Seed());
+  const StepModel model;
+  StepMemory weights(random);
+  std::vector<Replica> replicas;
+  for (int i = 0; i < 6; ++i) replicas.emplace_back(model, weights, weights, /*seed=*/8);
+  const absl::StatusOr<PassPlan> plan = PlanPass(MembersOf(replicas));
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const auto pass = BindPass(MembersOf(replicas), *plan, kUnplacedArena);
+  ASSERT_TRUE(pass.ok()) << pass.status();
+  const std::unique_ptr<Program> member = replicas[0].recorder().Bind(Address{1} << 40);
+  policies::DeviceModel device;
+  SetRunTimes(device, *member, **pass);
+  EXPECT_EQ((*pass)->least_together, 2u) << "no step kernel runs it";
+  const absl::StatusOr<StepPlan> steps = PlanStep(*member, kStepExchangeBytes);
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  member->stages = StagesOf(*member, *steps);
+  std::vector<uint32_t> least;
+  for (; device.hbm_bytes_per_s > 1e9; device.hbm_bytes_per_s /= 1.2) {
+    SetRunTimes(device, *member, **pass);
+    least.push_back((*pass)->least_together);
+  }
+  EXPECT_EQ(least.front(), 7u) << "of so few bytes none are worth a launch for each op";
+  EXPECT_LE(least.back(), 3u);
+  EXPECT_TRUE(std::is_sorted(least.rbegin(), least.rend()));
 }
 
 // Fields that are no operands count; where state lies does not.

@@ -100,22 +100,5 @@ TEST(ProgramTimesTest, PartsAreBounded) {
   EXPECT_NEAR(SumOf(times), times.predicted_us, 1e-6 * times.predicted_us);
 }
 
-TEST(ProgramTimesTest, MembersGoTogetherWhereTheStepKernelIsNotFasterForThemAll) {
-  const std::unique_ptr<Program> program = Layers(3);
-  std::vector<policies::StageWork> stages;
-  for (const Program::Stage& stage : program->stages) stages.push_back(stage.work);
-  for (const uint32_t members : {2u, 8u}) {
-    const double apart_us = policies::StepTogetherUs(kDevice, stages, static_cast<int>(members));
-    Pass pass;
-    pass.member_count = members;
-    pass.run_costs[members - 1].us = 0.99 * apart_us;
-    EXPECT_TRUE(IsFasterTogether(kDevice, pass, *program, members));
-    pass.run_costs[members - 1].us = 1.01 * apart_us;
-    EXPECT_FALSE(IsFasterTogether(kDevice, pass, *program, members));
-    EXPECT_TRUE(IsFasterTogether(kDevice, pass, *Layers(3, {.dim = 256}), members))
-        << "no step kernel";
-  }
-}
-
 }  // namespace
 }  // namespace concert::kernels

@@ -100,6 +100,40 @@ TEST_F(PassesTest, WhatComesMeanwhileGoesTogetherBehindWhatRuns) {
   EXPECT_EQ(ArgsOf(b).pass, &pass_);
 }
 
+TEST_F(PassesTest, WhileTooFewAreAtWorkEachGoesByItself) {
+  pass_.least_together = 3;
+  const OpId a = SubmitRun(0), b = SubmitRun(2);
+  StepAll();
+  EXPECT_THAT(TakeLaunched(), UnorderedElementsAre(a, b));
+  EXPECT_EQ(ArgsOf(a).pass, nullptr);
+  EXPECT_EQ(ArgsOf(b).pass, nullptr);
+  EXPECT_NE(launch_of_.at(a).plan, launch_of_.at(b).plan);
+  End(0, 1);
+  const OpId again = SubmitRun(0);  // beside one that runs
+  StepAll();
+  EXPECT_THAT(TakeLaunched(), ElementsAre(again));
+}
+
+TEST_F(PassesTest, WithEnoughAtWorkTheNextPassIsOfAllOfThem) {
+  pass_.least_together = 3;
+  SubmitRun(0), SubmitRun(2);
+  StepAll();
+  TakeLaunched();
+  const OpId c = SubmitRun(3);
+  StepAll();
+  EXPECT_THAT(launched_, ElementsAre()) << "it waits for those that run";
+  now_ += 160'000;
+  End(0, 1);
+  StepAll();
+  EXPECT_THAT(launched_, ElementsAre()) << "who has ended is expected back";
+  const OpId a = SubmitRun(0);
+  End(2, 1);
+  const OpId b = SubmitRun(2);
+  StepAll();
+  EXPECT_THAT(launched_, UnorderedElementsAre(a, b, c));
+  EXPECT_EQ(ArgsOf(c).pass, &pass_);
+}
+
 // A decision looks at so many at most, however many are ready.
 TEST_F(PassesTest, RunsWithoutEndOfAPassCostADecisionABoundedNumberOfLooks) {
   SubmitRun(0);
