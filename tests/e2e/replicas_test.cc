@@ -346,7 +346,8 @@ TEST(ReplicasTest, FewGoBesideEachOtherAndManyTogether) {
   while (programs.size() < kMany) programs.push_back(make());
   EXPECT_TRUE(are(std::vector<uint32_t>(kMany, kMany)));
   EXPECT_EQ(run(2), 0u);
-  EXPECT_GE(run(kMany), 1u);
+  // What of them is seen to be ready at first may be too little.
+  EXPECT_TRUE(Eventually([&] { return run(kMany) > 0; }));
   programs.resize(2);
   EXPECT_TRUE(are({1, 1}));
   programs.push_back(make());
