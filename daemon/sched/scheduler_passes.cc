@@ -3,7 +3,8 @@
 //
 // Of one class, one pass is under way: what becomes ready meanwhile goes together behind it, so
 // that weights are read once for all of it. What is ready while none is under way goes at once, but
-// for a moment in which members of the last one may come back.
+// for a moment in which members of the last one may come back. And while too few members are at
+// work for that to be faster, all of it is as if there were no pass.
 #include <algorithm>
 #include <array>
 #include <bit>
