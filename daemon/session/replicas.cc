@@ -146,26 +146,28 @@ absl::StatusOr<Replicas::PassMemory> Replicas::MakePass(std::span<const Member> 
     return absl::FailedPreconditionError(absl::StrCat("runs share ", plan->shared_bytes, " bytes"));
   }
   Device& device = node_.gpu(members[0].program->gpu);
-  absl::StatusOr<std::unique_ptr<kernels::Pass>> pass =
+  // What it takes of time and memory is the same wherever it lies.
+  const absl::StatusOr<std::unique_ptr<kernels::Pass>> unplaced =
       kernels::BindPass(members, *plan, kernels::kUnplacedArena);
-  if (!pass.ok()) return pass.status();
-  const policies::DeviceModel& model = device.info().model;
-  kernels::SetRunTimes(model, *members[0].program, **pass);
-  if ((*pass)->least_together > members.size())
+  if (!unplaced.ok()) return unplaced.status();
+  kernels::SetRunTimes(device.info().model, *members[0].program, **unplaced);
+  if ((*unplaced)->least_together > members.size())
     return absl::FailedPreconditionError("runs are faster beside each other");
-  const uint64_t workspace_bytes = device.WorkspaceBytes(**pass);
+  const uint64_t workspace_bytes = device.WorkspaceBytes(**unplaced);
   const absl::StatusOr<Allocation> allocation =
       AllocateOwn(device, account, std::max<uint64_t>(plan->arena.bytes + workspace_bytes, 1));
   if (!allocation.ok()) return allocation.status();
   PassMemory memory{.pass = nullptr, .allocation = *allocation, .account = &account};
-  pass = kernels::BindPass(members, *plan, allocation->address);
+  absl::StatusOr<std::unique_ptr<kernels::Pass>> pass =
+      kernels::BindPass(members, *plan, allocation->address);
   absl::Status status = pass.status();
   if (pass.ok()) {
     memory.pass = *std::move(pass);
     const Address end = memory.pass->program.arena.end;
     memory.pass->program.workspace = {end, end + workspace_bytes};
+    memory.pass->run_costs = (*unplaced)->run_costs;
+    memory.pass->least_together = (*unplaced)->least_together;
     status = device.Prepare(*memory.pass);
-    kernels::SetRunTimes(model, *members[0].program, *memory.pass);
   }
   if (status.ok()) return memory;
   Free(memory);

@@ -155,7 +155,7 @@ std::vector<Address> UnplacedAddresses(std::span<const concert_program_slot> slo
   Address next = kUnplacedArena;
   for (const concert_program_slot& slot : slots) {
     addresses.push_back(next);
-    next += (slot.bytes + kArenaAlignment - 1) & ~(kArenaAlignment - 1);
+    next += AlignedInArena(slot.bytes);
   }
   return addresses;
 }

@@ -34,6 +34,9 @@ struct ArenaPlan {
 
 // Arenas begin at multiples of this, as what devices allocate does.
 inline constexpr uint64_t kArenaAlignment = 256;
+constexpr uint64_t AlignedInArena(uint64_t bytes) {
+  return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
+}
 // Where slots and arenas lie while they have no memory yet: above all that a device maps, and below
 // kExchangeBase.
 inline constexpr Address kUnplacedArena = Address{1} << 61;

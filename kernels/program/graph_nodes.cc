@@ -15,10 +15,6 @@
 namespace concert::kernels {
 namespace {
 
-uint64_t Aligned(uint64_t bytes) {
-  return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
-}
-
 Draft DraftOf(const Op& op, uint32_t index, bool may_be_skinny) {
   Draft draft;
   draft.stage.op = op;
@@ -158,8 +154,8 @@ HandoverSpace HandoversOf(std::span<const GraphNode> nodes) {
     columns = std::max<uint64_t>(columns, node.skinny.gemm.n);
   }
   // As many tiles as there can be, which have 32 columns.
-  space.rows_bytes = Aligned(kMaxSkinnyRows * columns * kStepElementBytes);
-  space.squares_bytes = Aligned(kMaxSkinnyRows * sizeof(float) * ((columns + 31) / 32));
+  space.rows_bytes = AlignedInArena(kMaxSkinnyRows * columns * kStepElementBytes);
+  space.squares_bytes = AlignedInArena(kMaxSkinnyRows * sizeof(float) * ((columns + 31) / 32));
   return space;
 }
 
@@ -171,7 +167,7 @@ uint64_t LaunchBytesOf(std::span<const GraphNode> nodes, std::span<const int8_t>
     const auto bytes_of = FindOpKind(nodes[i].op.kind)->workspace_bytes;
     if (bytes_of == nullptr) continue;
     const bool of_all = owners.empty() || owners[i] == Pass::kAll;
-    const uint64_t wanted = Aligned(bytes_of(nodes[i].op)) * (of_all ? 1 : members);
+    const uint64_t wanted = AlignedInArena(bytes_of(nodes[i].op)) * (of_all ? 1 : members);
     bytes = std::max(bytes, std::min(wanted, kMostWorkspaceBytes));
   }
   return bytes;

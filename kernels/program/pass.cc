@@ -149,14 +149,19 @@ class PassOps {
     const std::span<const StagedOperand> staged = StagedOf(plan_, index);
     if (absl::Status status = AddCopies(plain, staged, /*out=*/false); !status.ok()) return status;
     AddWaiting();
+    if (staged.empty()) return AddWide(index, plain);
     const absl::StatusOr<PassOp> op = PassOp::Admit(members_, index, staged, slots_);
     if (!op.ok()) return op.status();
-    if (!op->Widen(slots_, pass_.program.ops.emplace_back())) {
+    if (absl::Status status = AddWide(index, *op); !status.ok()) return status;
+    return AddCopies(plain, staged, /*out=*/true);
+  }
+  absl::Status AddWide(size_t index, const PassOp& op) {
+    if (!op.Widen(slots_, pass_.program.ops.emplace_back())) {
       return absl::FailedPreconditionError(
           absl::StrCat("op ", index, " cannot be one for all where the arena lies"));
     }
     pass_.owners.push_back(Pass::kAll);
-    return AddCopies(plain, staged, /*out=*/true);
+    return absl::OkStatus();
   }
   absl::Status AddCopies(const PassOp& plain, std::span<const StagedOperand> staged, bool out) {
     for (const StagedOperand& one : staged) {

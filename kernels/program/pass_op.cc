@@ -76,7 +76,7 @@ uint32_t PassSlots::Add(uint64_t bytes, Address begin) {
 
 uint32_t PassSlots::AddUnplaced(uint64_t bytes) {
   const Address end = one_.empty() ? kUnplacedArena : begins_.back() + one_.back().bytes * members_;
-  return Add(bytes, (end + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment);
+  return Add(bytes, AlignedInArena(end));
 }
 
 std::span<const BufferRange> PassSlots::Of(size_t member) {

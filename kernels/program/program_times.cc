@@ -77,12 +77,6 @@ void AddPart(std::string_view what, double us, std::vector<ProgramPart>& parts) 
   }
 }
 
-std::vector<StageWork> StageWorksOf(const Program& program) {
-  std::vector<StageWork> stages;
-  for (const Program::Stage& stage : program.stages) stages.push_back(stage.work);
-  return stages;
-}
-
 void AddPart(std::string_view what, double us, EngineTimes& times) {
   times.predicted_us += us;
   AddPart(what, us, times.parts);
@@ -141,6 +135,12 @@ std::vector<EngineTimes> TimesOf(const DeviceModel& device, const Program& progr
   if (!program.stages.empty()) engines.push_back(StepTimes(device, program));
   engines.push_back(GraphTimes(device, program));
   return engines;
+}
+
+std::vector<StageWork> StageWorksOf(const Program& program) {
+  std::vector<StageWork> stages;
+  for (const Program::Stage& stage : program.stages) stages.push_back(stage.work);
+  return stages;
 }
 
 void SetRunTime(const DeviceModel& device, Program& program) {

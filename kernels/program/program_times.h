@@ -25,6 +25,9 @@ policies::RunCost GraphCostOf(const policies::DeviceModel& device, const Pass& p
                               std::span<const GraphNode> nodes, uint32_t members,
                               const policies::ProgramCostConstants& costs = {});
 
+// A program's stages as the cost model has them.
+std::vector<policies::StageWork> StageWorksOf(const Program& program);
+
 // Gives runs that time (Work::run_us). REQUIRES: as above, and there are no runs yet.
 void SetRunTime(const policies::DeviceModel& device, Program& program);
 // The same for any number of runs in a pass (Pass::run_costs), which is a graph. And of how many

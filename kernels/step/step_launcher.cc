@@ -29,7 +29,7 @@ class Carver {
   explicit Carver(Address begin) : next_(begin) {}
   Address Take(uint64_t bytes) {
     const Address address = next_;
-    next_ += (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
+    next_ += AlignedInArena(bytes);
     return address;
   }
   Address next() const { return next_; }

@@ -29,7 +29,6 @@ using kernels::Program;
 using nlohmann::json;
 using policies::DeviceModel;
 using policies::ProgramCostConstants;
-using policies::StepPlace;
 
 struct Options {
   std::string scenarios = "tests/bench/scenarios/steps.json";
@@ -63,12 +62,6 @@ class PlanningDevice : public NullDevice {
   const Pass* pass_ = nullptr;
 };
 
-std::vector<policies::StageWork> StageWorks(const Program& program) {
-  std::vector<policies::StageWork> works;
-  for (const Program::Stage& stage : program.stages) works.push_back(stage.work);
-  return works;
-}
-
 double GraphTogetherUs(const DeviceModel& gpu, const Program& program, double alone_us,
                        int clients) {
   const double memory_us = 1e6 * static_cast<double>(program.work.hbm_bytes) /
@@ -88,10 +81,11 @@ json DescribeOn(const DeviceModel& gpu, const Program& program, int clients,
   describe_graph("graph", kernels::GraphNodesOf(program));
   describe_graph("graph of ops", kernels::NodesOfOps(program));
   if (program.stages.empty()) return entry;
-  entry["step"]["alone_us"] = policies::StepCost(gpu, StageWorks(program), {}, costs).us;
+  entry["step"]["alone_us"] = policies::StepCost(gpu, kernels::StageWorksOf(program), {}, costs).us;
   if (clients > 1)
     entry["step"]["per_s"] =
-        1e6 * clients / policies::StepTogetherUs(gpu, StageWorks(program), clients, costs);
+        1e6 * clients /
+        policies::StepTogetherUs(gpu, kernels::StageWorksOf(program), clients, costs);
   return entry;
 }
 
