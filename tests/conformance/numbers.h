@@ -77,11 +77,14 @@ inline std::vector<double> RandomNumbers(Dtype dtype, size_t count, uint64_t see
   return Decode(dtype, Encode(dtype, values));
 }
 
-// || got - want || / || want ||, Frobenius; infinite when a number is not finite.
-inline double RelativeError(const std::vector<double>& got, const std::vector<double>& want) {
+// || got - want || / || want ||, Frobenius; infinite when a number is not finite. `free`: how far a
+// number may be off without being counted.
+inline double RelativeError(const std::vector<double>& got, const std::vector<double>& want,
+                            double free = 0) {
   double difference = 0, norm = 0;
   for (size_t i = 0; i < want.size(); ++i) {
-    difference += (got[i] - want[i]) * (got[i] - want[i]);
+    const double counted = std::fabs(got[i] - want[i]) - free;
+    difference += counted <= 0 ? 0 : counted * counted;  // NaN is counted
     norm += want[i] * want[i];
   }
   const double error = std::sqrt(difference / norm);
