@@ -284,10 +284,14 @@ class GemmStage {
     result.exchanged = result.target = 0;
     if (!result.there) return result;
     result.columns = gemm_.PairOf(unit, quarter_);
+    if (result.columns.first >= gemm_.n) {
+      result.there = false;
+      return result;
+    }
     if (adds_c()) result.c = LoadWord(PlaceInC(result));
     if (gemm_.bias != 0) {
       result.bias[0] = LoadBits(gemm_.bias + 2 * result.columns.first);
-      result.bias[1] = LoadBits(gemm_.bias + 2 * result.columns.second);
+      result.bias[1] = LoadBits(gemm_.bias + 2 * min(result.columns.second, gemm_.n - 1));
     }
     result.exchanged = PlaceInExchange(result);
     if (epilogue_ == StepEpilogue::kRope) {
@@ -371,8 +375,13 @@ class GemmStage {
     if (adds_c()) AddC(result, sum);
     // To the exchange first, where others look for it.
     const uint32_t pair = Epilogue(result, sum);
-    if (result.exchanged != 0) StorePair(result.exchanged, result.columns, pair);
-    if (result.target != 0) StorePair(result.target, result.columns, pair);
+    const StepGemm::Pair& columns = result.columns;
+    const bool plain = epilogue_ == StepEpilogue::kStore, rope = epilogue_ == StepEpilogue::kRope;
+    if (result.exchanged != 0) StorePair(result.exchanged, columns, pair, plain, rope);
+    if (result.target == 0) return;
+    const bool by_itself = plain && gemm_.stores_elements();
+    StorePair(result.target, columns, pair, plain && !by_itself,
+              rope || (by_itself && columns.second < gemm_.n));
   }
   // C may not have been there when it was asked for.
   __device__ void AddC(const Result& result, float2& sum) const {
@@ -404,10 +413,11 @@ class GemmStage {
     }
     return is_gated() ? PackBf16(value.x * value.y, 0) : PackBf16(value.x, value.y);
   }
-  // The first of the pair at `to`.
-  __device__ void StorePair(Address to, const StepGemm::Pair& columns, uint32_t pair) const {
-    StoreWord(to, pair, /*whole=*/epilogue_ == StepEpilogue::kStore);
-    if (epilogue_ == StepEpilogue::kRope)
+  // The first of the pair at `to`; the second in the same word, or by itself, or nowhere.
+  static __device__ void StorePair(Address to, const StepGemm::Pair& columns, uint32_t pair,
+                                   bool whole, bool second_by_itself) {
+    StoreWord(to, pair, whole);
+    if (second_by_itself)
       StoreWord(to + 2 * (columns.second - columns.first), pair >> 16, /*whole=*/false);
   }
 

@@ -12,7 +12,7 @@ struct Matrix {
   concert_field field = CONCERT_FIELD_NONE;  // of the touch that writes it
 };
 
-// What a draft makes that could be exchanged. No rows: nothing.
+// What a draft makes that could be exchanged: rows of whole words. No rows: nothing.
 Matrix ResultOf(const Draft& draft) {
   const PlannedStage& stage = draft.stage;
   if (stage.kind == StageKind::kAttention) {
@@ -21,7 +21,9 @@ Matrix ResultOf(const Draft& draft) {
   }
   if (stage.kind != StageKind::kGemm || stage.gemm.epilogue == StepEpilogue::kRope) return {};
   const bool plain = stage.gemm.epilogue == StepEpilogue::kStore;
-  return {stage.gemm.m, plain ? stage.gemm.n : stage.gemm.n / 2, CONCERT_FIELD_D};
+  const uint32_t columns = plain ? stage.gemm.n : stage.gemm.n / 2;
+  if (columns % 2 != 0) return {};
+  return {stage.gemm.m, columns, CONCERT_FIELD_D};
 }
 
 class Exchanger {

@@ -33,12 +33,12 @@ absl::string_view Objection(const GemmArgs& gemm) {
   if (gemm.m > kMaxStepRows) return kTooManyRows;
   if (gemm.a_scales != 0) return "its rows of A have scales";
   if (gemm.residual) return "it adds a residual behind its activation";
-  if (gemm.k % kStepColumnStep != 0 || gemm.n % kStepTile != 0)
-    return "k is no multiple of 64, or n none of 8";
+  if (gemm.k % kStepColumnStep != 0) return "k is no multiple of 64";
+  if (gemm.gated && gemm.n % kStepTile != 0) return "it is gated, and n is no multiple of 8";
   if ((gemm.a | gemm.w) % 16 != 0 || (gemm.lda | gemm.ldw) % 8 != 0)
     return "A and W must begin at multiples of 16 bytes, and their strides be multiples of 8";
-  if ((gemm.c | gemm.d | gemm.bias) % 4 != 0 || (gemm.ldc | gemm.ldd) % 2 != 0)
-    return "C, D and bias must begin at multiples of 4 bytes, and their strides be even";
+  if (gemm.c != 0 && (gemm.c % 4 != 0 || gemm.ldc % 2 != 0))
+    return "C must begin at a multiple of 4 bytes, and its stride be even";
   if (std::max({gemm.lda, gemm.ldc, gemm.ldd}) > std::numeric_limits<uint32_t>::max())
     return "a stride takes more than 32 bits";
   return "";

@@ -72,7 +72,12 @@ struct StepGemm {
   bool a_exchanged, c_exchanged, stores_d, stores_exchanged;
   Address exchanged;  // D, in the first of both
 
-  CONCERT_ON_BOTH_SIDES uint32_t units() const { return n / kStepTile; }
+  // Behind n the last may have columns that are none.
+  CONCERT_ON_BOTH_SIDES uint32_t units() const { return (n + kStepTile - 1) / kStepTile; }
+  // D's columns do not lie in pairs that are words: each is stored by itself. Of kStore.
+  CONCERT_ON_BOTH_SIDES bool stores_elements() const {
+    return n % 2 != 0 || ldd % 2 != 0 || d % 4 != 0;
+  }
   // Pair `i` of a unit's four: its columns i and i + 4 where they lie apart, else 2 * i and the
   // next.
   struct Pair {

@@ -220,6 +220,7 @@ class Author {
   void Gate();
   void Embed();
   void Largest();
+  void Head();
   void Elementwise();
   void Advance();
   void Sample();
@@ -229,6 +230,7 @@ class Author {
 
   // A GEMM of these rows with weights of its own.
   Matrix Product(const Matrix& a, uint32_t n);
+  void PickLargest(const Matrix& x);
   // What norms have in common: add(x, residual or none, out).
   template <typename AddIt>
   void Norm(const AddIt& add);

@@ -26,7 +26,7 @@ void Author::WriteStep() {
       &Author::LayerNorm, &Author::Gate,        &Author::Embed,
       &Author::Largest,   &Author::Elementwise, &Author::Elementwise,
       &Author::Advance,   &Author::Sample,      &Author::Attend,
-      &Author::Append};
+      &Author::Append,    &Author::Head};
   (this->*kSteps[Below(std::size(kSteps))])();
 }
 
@@ -215,8 +215,13 @@ void Author::Embed() {
   Keep(out);
 }
 
-void Author::Largest() {
-  const Matrix x = Any();
+void Author::Largest() { PickLargest(Any()); }
+// Logits of as many words as come.
+void Author::Head() {
+  const Matrix a = Any();
+  PickLargest(Product(a, 1 + Below(300)));
+}
+void Author::PickLargest(const Matrix& x) {
   const Indices out = OutIndices(IndexDtype());
   Add("argmax", {out.at}, {x.at}, [=, rows = rows_](Queue& queue, const Memory& memory) {
     return queue.Argmax({.rows = rows,

@@ -90,12 +90,17 @@ inline void RecordRandom(StepRecorder& recorder, const StepModel& model, std::mt
   }
   StepSlots slots = StepSlots::Of(recorder, model);
   const bool slots_again = random() % 2 == 0;
+  // Columns that are no whole tiles, and rows that do not begin with words.
+  const uint32_t logits[] = {1 + static_cast<uint32_t>(random() % 90),
+                             1 + static_cast<uint32_t>(random() % 90)};
+  const uint32_t heads[] = {recorder.Slot(logits[0], true), recorder.Slot(logits[1], true)};
   uint32_t update = 0;
   for (int layer = 0; layer < 2; ++layer) {
     if (!slots_again) slots = StepSlots::Of(recorder, model);
     update = RecordLayer(recorder, model, slots, residual, update);
     if (model.advances_slots && random() % 2 == 0) recorder.AdvanceSlots();
     if (random() % 2 == 0) recorder.Double(slots.normed, model.hidden, aside[layer]);
+    if (random() % 2 == 0) recorder.Gemm(slots.normed, model.hidden, heads[layer], logits[layer]);
     if (random() % 3 == 0 && !model.gemms_gate)
       recorder.Double(slots.gates, 2 * model.inner, gates[layer]);
     if (random() % 3 == 0) recorder.Double(slots.inner, model.inner, slots.gates);

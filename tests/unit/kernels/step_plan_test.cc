@@ -204,6 +204,42 @@ TEST(StepPlanTest, IndicesAndAnglesThatTheGemmInFrontMakesKeepItsStore) {
   }
 }
 
+// Logits of any number of words. Only rows of whole words go from stage to stage by the exchange.
+TEST(StepPlanTest, ColumnsNeedBeNoWholeTiles) {
+  const StepModel model;
+  for (const uint32_t columns : {50u, 51u}) {
+    StepRecorder recorder(model, kStepMemory);
+    const uint32_t x = recorder.Slot(model.hidden, /*binding=*/true);
+    const uint32_t first = recorder.Slot(columns), second = recorder.Slot(columns, true);
+    recorder.Gemm(x, model.hidden, first, columns);
+    recorder.Gemm(x, model.hidden, second, columns);
+    recorder.Double(first, columns, recorder.Slot(columns, true));
+    recorder.PlaceArena();
+    const std::unique_ptr<Program> program = recorder.Bind(kArena);
+    const absl::StatusOr<StepPlan> plan = PlanStep(*program, kMiB);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ(plan->stages[1].gemm.units(), 7u);
+    EXPECT_EQ(plan->stages[1].gemm.stores_elements(), columns == 51);
+    EXPECT_EQ(StagesOf(*program, *plan)[0].work.items, 7u);
+  }
+  const auto added = [&](uint32_t columns) {
+    StepRecorder recorder(model, kStepMemory);
+    const uint32_t x = recorder.Slot(model.hidden, /*binding=*/true);
+    const uint32_t first = recorder.Slot(columns), second = recorder.Slot(columns, true);
+    recorder.Gemm(x, model.hidden, first, columns);
+    concert_gemm_body& adds = recorder.Gemm(x, model.hidden, second, columns);
+    adds.c = {first, 0, 0}, adds.ldc = columns, adds.beta = 1;
+    recorder.PlaceArena();
+    return PlanStep(*recorder.Bind(kArena), kMiB);
+  };
+  ASSERT_TRUE(added(50).ok()) << added(50).status();
+  EXPECT_TRUE(added(50)->stages[2].gemm.c_exchanged);
+  EXPECT_THAT(
+      added(51).status().message(),
+      testing::HasSubstr("op 1, gemm: C must begin at a multiple of 4 bytes, and its stride "
+                         "be even"));
+}
+
 // A thread has registers for half as many units where A has more than 16 rows.
 TEST(StepPlanTest, MoreRowsArePassesOverFewerUnits) {
   StepModel model;
