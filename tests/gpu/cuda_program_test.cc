@@ -15,7 +15,12 @@ namespace {
 std::vector<ModelShape> Shapes() {
   return {
       {},
-      {.hidden = 512, .q_heads = 8, .kv_heads = 8, .ffn = 1088, .contexts = {0, 1, 15}},
+      {.hidden = 512,
+       .q_heads = 8,
+       .kv_heads = 8,
+       .ffn = 1088,
+       .contexts = {0, 1, 15},
+       .vocabulary = 50'257},
       {.hidden = 1536,
        .q_heads = 12,
        .kv_heads = 2,
@@ -30,6 +35,7 @@ std::vector<ModelShape> Shapes() {
        .layers = 3,
        .page_size = 64,
        .contexts = Contexts(17),
+       .vocabulary = 5001,
        .heads_first = true,
        .qkv_bias = true},
       {.hidden = 2048, .q_heads = 32, .kv_heads = 4, .ffn = 5632, .contexts = Contexts(32)},
@@ -60,6 +66,7 @@ std::vector<ModelShape> Shapes() {
        .q_heads = 12,
        .kv_heads = 12,
        .contexts = Contexts(16),
+       .vocabulary = 1010,
        .wide_indices = true,
        .odd_bindings = true},
       {.contexts = std::vector<int32_t>(5, kPaddingRow)},
@@ -95,6 +102,7 @@ ModelShape RandomShape(std::mt19937& random) {
   shape.kv_heads = one_of(1, 2, 4), shape.q_heads = shape.kv_heads * one_of(1, 2, 4, 6, 7, 8);
   shape.layers = one_of(1, 2);
   shape.page_size = one_of(1, 16, 64), shape.more_pages = one_of(0, 0, 3);
+  shape.vocabulary = sometimes() ? 1 + random() % 3000 : 0;
   shape.window = one_of(0, 0, 0, 1, 40, 500), shape.soft_cap = sometimes() ? 25 : 0;
   shape.heads_first = sometimes(), shape.interleaved = sometimes(), shape.qkv_bias = sometimes();
   shape.wide_indices = sometimes(), shape.odd_bindings = sometimes();

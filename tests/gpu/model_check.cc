@@ -113,6 +113,10 @@ void ExpectRightBlock(const ModelStep& model, const StepInputs& inputs,
     ExpectClose(model.HiddenOf(block, normed), model.HiddenOf(reference, normed),
                 model.shape().hidden, normed ? "normalised hidden states" : "hidden states");
   }
+  if (model.shape().vocabulary != 0) {
+    ExpectClose(model.LogitsOf(block), model.LogitsOf(reference), model.shape().vocabulary,
+                "logits");
+  }
   ExpectInputsAsTheyWere(model, inputs, block);
 }
 

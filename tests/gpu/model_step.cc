@@ -48,11 +48,11 @@ std::string ModelShape::Describe() const {
   return absl::StrCat("hidden ", hidden, ", heads ", q_heads, "/", kv_heads, " x ", head_dim, " (",
                       rotary(), " rotated), ffn ", ffn, ", layers ", layers, ", pages of ",
                       page_size, " and ", more_pages, " more and ", free_pages, " free, window ",
-                      window, ", cap ", soft_cap, heads_first ? ", heads first" : "",
-                      interleaved ? ", interleaved" : "", qkv_bias ? ", bias" : "",
-                      shared_prefix ? ", shared prefix" : "", wide_indices ? ", int64" : "",
-                      odd_bindings ? ", odd bindings" : "", ", contexts ",
-                      absl::StrJoin(contexts, " "));
+                      window, ", cap ", soft_cap, ", ", vocabulary, " words",
+                      heads_first ? ", heads first" : "", interleaved ? ", interleaved" : "",
+                      qkv_bias ? ", bias" : "", shared_prefix ? ", shared prefix" : "",
+                      wide_indices ? ", int64" : "", odd_bindings ? ", odd bindings" : "",
+                      ", contexts ", absl::StrJoin(contexts, " "));
 }
 
 // Records the step's ops, and which tensors they want.
@@ -71,18 +71,20 @@ class ModelRecorder {
     concert_operand raw = Handle(Binding::kOut);
     raw.offset = RowsBytes(shape_.hidden);
     Copy({residual_, 0, 0}, raw);
+    if (shape_.vocabulary != 0) AddLogits();
   }
 
  private:
   static concert_operand Handle(Binding binding) {
     return {CONCERT_SLOT_HANDLE(static_cast<uint32_t>(binding)), 0, 0};
   }
-  uint64_t RowsBytes(uint64_t columns) const { return kElementBytes * shape_.rows() * columns; }
+  uint64_t RowsBytes(uint64_t columns) const { return model_.RowsBytes(columns); }
 
   void AddBindings() {
     const uint64_t index = shape_.wide_indices ? 8 : 4, rows = shape_.rows();
-    for (const uint64_t bytes : {RowsBytes(shape_.hidden), index * rows, index * rows, 4 * rows,
-                                 4 * rows * model_.pages_of_row_, 2 * RowsBytes(shape_.hidden)})
+    for (const uint64_t bytes :
+         {RowsBytes(shape_.hidden), index * rows, index * rows, 4 * rows,
+          4 * rows * model_.pages_of_row_, RowsBytes(2 * shape_.hidden + shape_.vocabulary)})
       model_.slots_.push_back({CONCERT_SLOT_BINDING, 0, bytes});
   }
   uint32_t Slot(uint64_t columns) {
@@ -134,15 +136,26 @@ class ModelRecorder {
     Norm({normed, 0, 0});
     return normed;
   }
-  uint32_t Gemm(uint32_t a, concert_operand w, uint32_t n, uint32_t k, concert_operand bias = {}) {
-    const uint32_t d = Slot(n);
+  void Gemm(concert_operand a, concert_operand w, uint32_t n, uint32_t k, concert_operand bias,
+            concert_operand d) {
     concert_gemm_body& body = Add(CONCERT_OP_GEMM).body.gemm;
     body.m = shape_.rows(), body.n = n, body.k = k, body.batch = 1;
-    body.a = {a, 0, 0}, body.w = w, body.d = {d, 0, 0}, body.bias = bias;
+    body.a = a, body.w = w, body.d = d, body.bias = bias;
     body.lda = body.ldw = k, body.ldd = n;
     body.alpha = 1;
     body.dtype = CONCERT_ABI_BF16;
+  }
+  uint32_t Gemm(uint32_t a, concert_operand w, uint32_t n, uint32_t k, concert_operand bias = {}) {
+    const uint32_t d = Slot(n);
+    Gemm({a, 0, 0}, w, n, k, bias, {d, 0, 0});
     return d;
+  }
+  void AddLogits() {
+    const uint32_t n = shape_.vocabulary, k = shape_.hidden;
+    concert_operand logits = Handle(Binding::kOut);
+    logits.offset = RowsBytes(2 * k);
+    const concert_operand bias = shape_.qkv_bias ? Tensor(n, 0, 0.5f) : concert_operand{};
+    Gemm(Handle(Binding::kOut), Matrix(n, k, 1), n, k, bias, logits);
   }
 
   void SetCache(uint32_t layer, concert_kv_cache_abi& cache) const {
@@ -382,10 +395,16 @@ std::vector<uint8_t> ModelStep::BlockOf(const StepInputs& inputs) const {
 }
 
 std::vector<uint16_t> ModelStep::HiddenOf(std::span<const uint8_t> block, bool normed) const {
-  const uint64_t bytes = BytesOf(Binding::kOut) / 2;
-  std::vector<uint16_t> hidden(bytes / kElementBytes);
-  std::memcpy(hidden.data(), &block[OffsetOf(Binding::kOut) + (normed ? 0 : bytes)], bytes);
-  return hidden;
+  return ElementsOf(block, normed ? 0 : RowsBytes(shape_.hidden), shape_.hidden);
+}
+std::vector<uint16_t> ModelStep::LogitsOf(std::span<const uint8_t> block) const {
+  return ElementsOf(block, RowsBytes(2 * shape_.hidden), shape_.vocabulary);
+}
+std::vector<uint16_t> ModelStep::ElementsOf(std::span<const uint8_t> block, uint64_t offset,
+                                            uint64_t columns) const {
+  std::vector<uint16_t> elements(shape_.rows() * columns);
+  std::memcpy(elements.data(), block.data() + OffsetOf(Binding::kOut) + offset, RowsBytes(columns));
+  return elements;
 }
 
 std::array<kernels::BufferRange, 3> ModelStep::Buffers(const Memory& memory) const {

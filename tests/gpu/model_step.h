@@ -27,6 +27,7 @@ struct ModelShape {
   uint32_t steps = 1;       // for which there are pages; each makes sequences a token longer
   uint32_t more_pages = 0;  // columns of the page table that no sequence comes to
   uint32_t free_pages = 0;  // of the cache, that no table names
+  uint32_t vocabulary = 0;  // of logits behind the last norm; 0: there are none
   uint32_t window = 0;
   float soft_cap = 0;
   bool heads_first = false;  // of a page: [head][token][dim] instead of [token][head][dim]
@@ -93,8 +94,10 @@ class ModelStep {
   uint64_t OffsetOf(Binding binding) const { return offsets_[static_cast<size_t>(binding)]; }
   uint64_t BytesOf(Binding binding) const { return slots_[static_cast<size_t>(binding)].bytes; }
   std::vector<uint8_t> BlockOf(const StepInputs& inputs) const;
-  // Of a block after a run: the normalised hidden states, or what they were before their norm.
+  // Of a block after a run: the normalised hidden states, or what they were before their norm; what
+  // was made of the former.
   std::vector<uint16_t> HiddenOf(std::span<const uint8_t> block, bool normed) const;
+  std::vector<uint16_t> LogitsOf(std::span<const uint8_t> block) const;
 
   // The program with these addresses of weights and state.
   struct Memory {
@@ -120,6 +123,10 @@ class ModelStep {
     float middle, reach;
   };
 
+  uint64_t RowsBytes(uint64_t columns) const { return 2 * shape_.rows() * columns; }
+  // Of bf16, behind so many bytes of kOut.
+  std::vector<uint16_t> ElementsOf(std::span<const uint8_t> block, uint64_t offset,
+                                   uint64_t columns) const;
   void PlacePages(std::mt19937& random);
   void PlaceBindings();
   void FillWeights(std::mt19937& random);
