@@ -45,16 +45,19 @@ absl::StatusOr<std::unique_ptr<CudaProgram>> CudaProgram::Make(const LaunchConte
   absl::StatusOr<std::unique_ptr<ProgramGraph>> graph = ProgramGraph::Capture(captured, program);
   if (!graph.ok()) return graph.status();
   made->graph_ = *std::move(graph);
-  absl::StatusOr<std::unique_ptr<StepLauncher>> step = plan.status();
-  if (plan.ok()) step = StepLauncher::Open(context, program, *plan, of_step);
-  if (step.ok()) {
-    made->step_ = *std::move(step);
+  absl::Status status = plan.status();
+  if (plan.ok()) {
+    absl::StatusOr<std::unique_ptr<StepLauncher>> step =
+        StepLauncher::Open(context, program, *plan, of_step);
+    status = step.status();
+    if (step.ok()) made->step_ = *std::move(step);
+  }
+  if (status.ok()) {
     program.stages = StagesOf(program, *plan);
-  } else if (absl::IsFailedPrecondition(step.status()) ||
-             absl::IsResourceExhausted(step.status())) {
-    program.why_no_step = std::string(step.status().message());
+  } else if (absl::IsFailedPrecondition(status) || absl::IsResourceExhausted(status)) {
+    program.why_no_step = std::string(status.message());
   } else {
-    return step.status();
+    return status;
   }
   return made;
 }

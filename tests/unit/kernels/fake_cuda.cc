@@ -261,9 +261,19 @@ CUresult DeviceAlloc(CUdeviceptr* address, size_t bytes) {
 }
 CUresult DeviceFree(CUdeviceptr) { return CUDA_SUCCESS; }
 CUresult CopyToDevice(CUdeviceptr to, const void* from, size_t bytes, CUstream) {
-  std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+  const auto begin = reinterpret_cast<CUdeviceptr>(g_fake->device.data());
+  if (to >= begin && to + bytes <= begin + g_fake->device.size() * sizeof(uint64_t)) {
+    std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+  } else {
+    g_fake->uploaded.push_back({to, to + bytes});
+  }
   return CUDA_SUCCESS;
 }
+CUresult SetBytes(CUdeviceptr at, unsigned char, size_t bytes, CUstream) {
+  g_fake->set.push_back({at, at + bytes});
+  return CUDA_SUCCESS;
+}
+CUresult SynchronizeStream(CUstream) { return CUDA_SUCCESS; }
 CUresult CreateEvent(CUevent* event, unsigned) {
   *event = reinterpret_cast<CUevent>(g_fake->next_event++);
   return CUDA_SUCCESS;
@@ -355,6 +365,8 @@ void FillIn(kernels::cuda::Driver& driver) {
   driver.cuMemAlloc = DeviceAlloc;
   driver.cuMemFree = DeviceFree;
   driver.cuMemcpyHtoDAsync = CopyToDevice;
+  driver.cuMemsetD8Async = SetBytes;
+  driver.cuStreamSynchronize = SynchronizeStream;
   driver.cuEventCreate = CreateEvent;
   driver.cuEventDestroy = DestroyEvent;
   driver.cuEventRecord = RecordEvent;

@@ -14,6 +14,7 @@
 #include "kernels/gemm/gemm_cache.h"
 #include "kernels/gemm/gemm_kernel_args.h"
 #include "kernels/skinny/skinny_args.h"
+#include "kernels/strided_range.h"
 #include "policies/seam/lanes.h"
 
 namespace concert::test {
@@ -76,11 +77,14 @@ class FakeCuda {
   static CUfunction EpilogueOfSums() { return reinterpret_cast<CUfunction>(uintptr_t{97}); }
   static CUfunction Skinny() { return reinterpret_cast<CUfunction>(uintptr_t{95}); }
   static CUfunction AttentionDecode() { return reinterpret_cast<CUfunction>(uintptr_t{94}); }
+  static CUfunction Step() { return reinterpret_cast<CUfunction>(uintptr_t{93}); }
   static CUfunction FallbackGemm() { return reinterpret_cast<CUfunction>(uintptr_t{96}); }
   static CUstream ProbeStream() { return reinterpret_cast<CUstream>(uintptr_t{99}); }
 
   // From now on it is a GPU that has the skinny kernel.
   void AddSkinny() { kernels_.skinny.fill(Skinny()); }
+  // The same of the step kernel.
+  void AddStep() { kernels_.step.fill(Step()); }
 
   // What the heuristic offers, by SM_COUNT_TARGET; targets without a list get that of 0.
   std::map<int, std::vector<FakeAlgo>> offers;
@@ -105,6 +109,8 @@ class FakeCuda {
   std::vector<CUevent> awaited;  // by streams
   int events_queried = 0;
   std::vector<uint64_t> device;  // where cuMemAlloc's memory really is
+  // Of memory elsewhere, which there is none of: what was set, and what was copied there.
+  std::vector<kernels::ByteRange> set, uploaded;
 
   // The driver's state.
   CUstream capturing = nullptr;

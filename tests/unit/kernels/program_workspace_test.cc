@@ -95,6 +95,36 @@ TEST_F(ProgramWorkspaceTest, HasDisjointPartsForAllThatIsLaunched) {
             bytes);
 }
 
+// The step kernel's part is the end, where the graph has nothing.
+TEST_F(ProgramWorkspaceTest, HasAPartForTheStepKernel) {
+  fake_.AddStep();
+  const std::unique_ptr<Program> program = kernels::LayersOfLongRows();
+  kernels::cuda::LaunchContext context = fake_.Context();
+  kernels::cuda::StepSms sms;
+  context.step_sms = &sms;
+  const uint64_t bytes = CudaProgram::WorkspaceBytes(context, *program);
+  program->workspace = {kWorkspace, kWorkspace + bytes};
+  const auto made = CudaProgram::Make(context, *program);
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(program->why_no_step, "");
+  EXPECT_FALSE(program->stages.empty());
+  const Address of_step = kWorkspace + ProgramGraph::WorkspaceBytes(context, *program);
+  ASSERT_EQ(fake_.set.size(), 2u) << "all of it, and then the exchange";
+  EXPECT_EQ(fake_.set[0].begin, of_step);
+  EXPECT_EQ(fake_.set[0].end, program->workspace.end);
+  std::vector<ByteRange> placed = fake_.uploaded;  // stages, their bindings, waits and maps
+  ASSERT_EQ(placed.size(), 4u);
+  placed.push_back(fake_.set[1]);
+  for (size_t i = 0; i < placed.size(); ++i) {
+    EXPECT_GE(placed[i].begin, of_step) << i;
+    EXPECT_LE(placed[i].end, program->workspace.end) << i;
+    for (size_t j = 0; j < i; ++j) EXPECT_FALSE(placed[i].Overlaps(placed[j])) << i << ", " << j;
+  }
+  for (const std::vector<ByteRange>& ranges : {Summed(fake_), HandedOver(fake_)}) {
+    for (const ByteRange& range : ranges) EXPECT_LE(range.end, of_step);
+  }
+}
+
 TEST_F(ProgramWorkspaceTest, OfAnotherSizeIsRefused) {
   const std::unique_ptr<Program> program = kernels::LayersOfLongRows();
   const kernels::cuda::LaunchContext context = fake_.Context();
