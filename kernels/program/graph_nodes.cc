@@ -43,9 +43,11 @@ SkinnyGemm SkinnyOf(const Draft& draft) {
   return skinny;
 }
 
-// All that somebody writes, by its bounds.
-ByteSet WrittenBy(const std::vector<Draft>& drafts) {
+// All that somebody writes, by its bounds: ops, and whoever copies a run's bindings in.
+ByteSet WrittenBy(const Program& program, const std::vector<Draft>& drafts) {
   ByteSet written;
+  for (const Program::Binding& binding : program.bindings)
+    written.Add(binding.staged, binding.staged + binding.bytes);
   for (const Draft& draft : drafts) {
     if (draft.gone) continue;
     for (const Touch& touch : draft.touches) {
@@ -132,7 +134,7 @@ std::vector<GraphNode> GraphNodesOf(const Program& program, std::span<const int8
   FoldIntoGemms(draft);
   FoldCopies(draft);
   std::vector<GraphNode> nodes;
-  const ByteSet written = WrittenBy(draft.drafts());
+  const ByteSet written = WrittenBy(program, draft.drafts());
   for (const Draft& one : draft.drafts()) nodes.push_back(NodeOf(one, written));
   NormAhead(draft.drafts(), written, nodes);
   FoldRopes(draft, owners, nodes);

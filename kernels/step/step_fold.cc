@@ -222,6 +222,7 @@ void FoldCopy(StepDraft& drafts, Draft& draft) {
   const StridedRange target = StridedRange::Of(copy.dst, copy.bytes);
   const uint64_t away = copy.src - copy.dst;
   if (away % 16 != 0 || !drafts.IsIntermediate(target)) return;
+  if (draft.stage.op.work.link_bytes != 0) return;  // else every tile would read over the link
   const std::vector<Draft*> readers = ReadersOfCopy(drafts, drafts.IndexOf(draft), source, target);
   if (readers.empty()) return;
   for (Draft* reader : readers) {

@@ -160,6 +160,27 @@ TEST(GraphNodesTest, WeightsAreReadAheadWhereNobodyWritesThem) {
               ElementsAre(false, true, true, true, true, true, true, true));
 }
 
+// Those that a run brings, as an adapter's, are only there once they have been copied.
+TEST(GraphNodesTest, WeightsInBindingsAreNotReadAhead) {
+  const StepModel model;
+  for (const bool brings_gain : {false, true}) {
+    StepRecorder recorder(model, kStepMemory);
+    const uint32_t x = recorder.Slot(model.hidden, /*binding=*/true);
+    const uint32_t normed = recorder.Slot(model.hidden);
+    const uint32_t w = recorder.Slot(uint64_t{model.hidden} * model.hidden, /*binding=*/true);
+    concert_rms_norm_body& norm = recorder.Norm(x, 0, normed);
+    if (brings_gain) norm.weight = {w, 0, 0};
+    concert_gemm_body& gemm =
+        recorder.Gemm(normed, model.hidden, recorder.Slot(model.hidden), model.hidden);
+    if (!brings_gain) gemm.w = {w, 0, 0};
+    recorder.PlaceArena();
+    const std::vector<GraphNode> nodes = GraphNodesOf(*recorder.Bind(0x300000000));
+    ASSERT_EQ(nodes[1].kind, GraphNode::Kind::kSkinny);
+    ASSERT_NE(nodes[1].skinny.gain, 0u);
+    EXPECT_FALSE(nodes[1].weights_ahead) << (brings_gain ? "gain" : "W");
+  }
+}
+
 TEST(GraphNodesTest, OpsStayAsTheyAreBeyond64RowsAndOfMembers) {
   const std::unique_ptr<Program> many = Layers({.rows = 65});
   const std::vector<GraphNode> nodes = GraphNodesOf(*many);

@@ -130,6 +130,23 @@ TEST(StepPlanTest, ACopyOfWhatIsOverwrittenMeanwhileStays) {
               ElementsAre("bindings", "copy 0", "elementwise 1", "gemm 2", "bindings"));
 }
 
+// Every tile would read it over the link.
+TEST(StepPlanTest, ACopyFromAnotherGpuStays) {
+  const StepModel model;
+  constexpr uint32_t kAway = 3;
+  std::vector<BufferRange> memory = kStepMemory;
+  memory.push_back({0x500000000, kMiB, /*gpu=*/1, /*pool=*/true});
+  for (const uint32_t source : {kStepCache, kAway}) {
+    StepRecorder recorder(model, memory);
+    const uint32_t copy = recorder.Slot(model.hidden);
+    recorder.Copy(source, model.hidden, copy);
+    recorder.Gemm(copy, model.hidden, recorder.Slot(model.hidden, true), model.hidden);
+    recorder.PlaceArena();
+    const std::vector<std::string> stages = TextsOf(*recorder.Bind(kArena));
+    EXPECT_EQ(stages[1], source == kAway ? "copy 0" : "gemm 1 <- copy 0");
+  }
+}
+
 // The norm, the gate and the residual of which strides have more than the GEMM's 32 bits.
 TEST(StepPlanTest, WhatHasLongStridesStaysAnOp) {
   const StepModel model;
