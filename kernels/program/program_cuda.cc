@@ -8,8 +8,7 @@
 namespace concert::kernels::cuda {
 namespace {
 
-// FAILED_PRECONDITION: the step kernel cannot run it. RESOURCE_EXHAUSTED: it would take too much
-// memory.
+// As PlanStep. RESOURCE_EXHAUSTED: it would take too much memory.
 absl::StatusOr<StepPlan> PlanFor(const LaunchContext& context, const Program& program) {
   if (context.kernels.step[0] == nullptr)
     return absl::FailedPreconditionError("this GPU has no step kernel");
@@ -45,19 +44,19 @@ absl::StatusOr<std::unique_ptr<CudaProgram>> CudaProgram::Make(const LaunchConte
   absl::StatusOr<std::unique_ptr<ProgramGraph>> graph = ProgramGraph::Capture(captured, program);
   if (!graph.ok()) return graph.status();
   made->graph_ = *std::move(graph);
-  absl::Status status = plan.status();
-  if (plan.ok()) {
-    absl::StatusOr<std::unique_ptr<StepLauncher>> step =
-        StepLauncher::Open(context, program, *plan, of_step);
-    status = step.status();
-    if (step.ok()) made->step_ = *std::move(step);
+  if (!plan.ok()) {
+    program.why_no_step = std::string(plan.status().message());
+    return made;
   }
-  if (status.ok()) {
+  absl::StatusOr<std::unique_ptr<StepLauncher>> step =
+      StepLauncher::Open(context, program, *plan, of_step);
+  if (step.ok()) {
+    made->step_ = *std::move(step);
     program.stages = StagesOf(program, *plan);
-  } else if (absl::IsFailedPrecondition(status) || absl::IsResourceExhausted(status)) {
-    program.why_no_step = std::string(status.message());
+  } else if (absl::IsFailedPrecondition(step.status())) {
+    program.why_no_step = std::string(step.status().message());
   } else {
-    return status;
+    return step.status();
   }
   return made;
 }

@@ -42,8 +42,7 @@ StepGemm StepGemmOf(const GemmArgs& gemm);
 struct Draft {
   PlannedStage stage;
   std::vector<Touch> touches;
-  bool gone = false;            // part of another
-  std::vector<uint32_t> polls;  // drafts whose whole result it reads through the exchange
+  bool gone = false;  // part of another
 
   bool Reads(const StridedRange& memory) const;
   bool Writes(const StridedRange& memory) const;

@@ -95,7 +95,7 @@ class Exchanger {
     if (ReadsAsA(draft, memory, matrix)) {
       gemm.a = begin, gemm.lda = matrix.columns, gemm.a_exchanged = true;
       draft.touches.erase(TouchOf(draft, CONCERT_FIELD_A));
-      draft.polls.push_back(static_cast<uint32_t>(maker));
+      draft.stage.a_from = static_cast<uint32_t>(maker);
       draft.stage.looks_for.push_back(static_cast<uint32_t>(maker));
     }
     if (ReadsAsC(draft, memory, matrix)) {

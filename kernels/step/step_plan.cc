@@ -9,6 +9,8 @@
 #include "absl/strings/str_join.h"
 #include "kernels/op_table.h"
 #include "kernels/step/direct_bindings.h"
+#include "kernels/step/stage_order.h"
+#include "kernels/step/step_check.h"
 #include "kernels/step/step_draft.h"
 
 namespace concert::kernels {
@@ -136,50 +138,22 @@ Need NeedOf(const Draft& later, const Draft& earlier, bool takes_heads) {
   return need;
 }
 
-// Each stage waits for what it needs, but for what those have waited for. A stage that has ended
-// has been waited for in full: some block that took part in it waited for all it needs. Whoever has
-// read a whole result from the exchange knows as much, but for what is visible; and whoever has
-// read some of it, as every item of attention reads q, knows what its makers knew. What every block
-// has waited for it need not wait for again.
+// Each stage waits for what it needs, but for what is known without (StageOrder). The last ones
+// first: who knows of them knows of most others.
 class WaitPlanner {
  public:
-  explicit WaitPlanner(std::vector<Draft>& drafts)
-      : drafts_(drafts), done_(drafts.size()), visible_(drafts.size()) {}
+  explicit WaitPlanner(std::vector<Draft>& drafts) : drafts_(drafts), order_(drafts.size()) {}
 
   void Plan(bool last_follows_all) {
-    Stages done_for_all(drafts_.size()), visible_to_all(drafts_.size());
     for (size_t i = 0; i < drafts_.size(); ++i) {
-      done_[i] = done_for_all;
-      visible_[i] = visible_to_all;
-      for (const uint32_t polled : drafts_[i].polls) AddWith(done_[i], done_[polled], polled);
-      if (const std::optional<uint32_t> maker = drafts_[i].stage.heads_from; maker.has_value())
-        Add(done_[i], done_[*maker], *maker);
       const bool follows_all = last_follows_all && i + 1 == drafts_.size();
+      order_.Begin(i, drafts_[i].stage);
       for (size_t j = i; j-- > 0;) PlanWait(i, j, follows_all);
-      if (!AllBlocksWait(drafts_[i].stage)) continue;
-      visible_to_all = visible_[i];
-      // Not every block has an item of attention, and so reads what it looks for.
-      Add(done_for_all, drafts_[i].stage.heads_from.has_value() ? visible_[i] : done_[i], i);
+      order_.End(i, drafts_[i].stage);
     }
   }
 
  private:
-  using Stages = std::vector<bool>;
-
-  // Whether each block waits for what the stage waits for, however many there are.
-  static bool AllBlocksWait(const PlannedStage& stage) {
-    if (stage.kind == StageKind::kRows) return false;
-    return stage.kind != StageKind::kGemm || stage.gemm.units() >= kMaxStepBlocks;
-  }
-
-  // Those of `others`, which belong to stage `another`.
-  static void Add(Stages& stages, const Stages& others, size_t another) {
-    for (size_t k = 0; k < another; ++k) stages[k] = stages[k] || others[k];
-  }
-  static void AddWith(Stages& stages, const Stages& others, size_t another) {
-    Add(stages, others, another);
-    stages[another] = true;
-  }
   void PlanWait(size_t i, size_t j, bool follows_all) {
     Need need = NeedOf(drafts_[i], drafts_[j], drafts_[i].stage.heads_from == j);
     if (follows_all) {
@@ -188,16 +162,18 @@ class WaitPlanner {
           [](const Touch& touch) { return touch.writes && touch.memory != kChunkSums; });
       need = writes ? Need::kVisible : Need::kDone;
     }
-    if (need == Need::kNothing || visible_[i][j] || (need == Need::kDone && done_[i][j])) return;
+    if (need == Need::kNothing || order_.IsVisible(i, j) ||
+        (need == Need::kDone && order_.IsDone(i, j))) {
+      return;
+    }
     drafts_[i].stage.waits.push_back(static_cast<uint32_t>(j));
     Awaited& awaited = drafts_[j].stage.awaited;
     awaited = std::max(awaited, follows_all ? Awaited::kByCopyOut : Awaited::kAlways);
-    AddWith(done_[i], done_[j], j);
-    AddWith(visible_[i], visible_[j], j);
+    order_.Wait(i, j);
   }
 
   std::vector<Draft>& drafts_;
-  std::vector<Stages> done_, visible_;  // [stage][stage before it]
+  StageOrder order_;
 };
 
 // What ops do that became one, by the names that `name` appends of each.
@@ -274,6 +250,7 @@ absl::StatusOr<StepPlan> PlanStep(const Program& program, uint64_t exchange_byte
   WaitPlanner(drafts).Plan(plan.copies_out);
   drafts[kTablesStage].stage.awaited = Awaited::kAlways;  // by whoever loads ahead
   for (Draft& one : drafts) plan.stages.push_back(std::move(one.stage));
+  if (absl::Status status = CheckStep(program, plan); !status.ok()) return status;
   return plan;
 }
 

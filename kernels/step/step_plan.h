@@ -31,6 +31,7 @@ struct PlannedStage {
   std::vector<uint32_t> ops;        // of the program, by place: all that the stage does
   std::vector<uint32_t> waits;      // stages, all of them earlier, that must have ended
   std::vector<uint32_t> looks_for;  // stages whose results it reads from the exchange
+  std::optional<uint32_t> a_from;   // of a GEMM: the one of them that makes all of its A
   // Of attention: the stage that makes q and appends to the cache, all of which comes through the
   // exchange, so that the cache may be read before that stage has ended. None: q and what has been
   // appended are in memory.
@@ -49,8 +50,9 @@ struct StepPlan {
   bool copies_out = false;
 };
 
-// `exchange_bytes_max`: what does not fit goes by memory. FAILED_PRECONDITION: the step kernel
-// cannot run it; the message says which op, and why.
+// `exchange_bytes_max`: what does not fit goes by memory. The plan has passed CheckStep, whose
+// error it is else. FAILED_PRECONDITION: the step kernel cannot run it; the message says which op,
+// and why.
 absl::StatusOr<StepPlan> PlanStep(const Program& program, uint64_t exchange_bytes_max);
 
 // "gemm 3 <- rope_append 4": an op and what was folded into it, for who looks on.
