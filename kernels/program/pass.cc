@@ -87,8 +87,11 @@ class Moments {
       of_.push_back(moments);
     }
   }
-  // Behind the last op: that number.
-  OfOp of(uint32_t op) const { return op < of_.size() ? of_[op] : OfOp{op, op, op}; }
+  // Behind the last op: the run's end.
+  OfOp of(uint32_t op) const {
+    const uint32_t end = std::max(op, now_ + 1);
+    return op < of_.size() ? of_[op] : OfOp{end, end, end};
+  }
 
  private:
   uint32_t Next(bool wide) {

@@ -82,8 +82,13 @@ class Capturer {
     for (size_t i = 0, count = 0; i < pass_.program.ops.size(); i += count) {
       const std::vector<const Op*> together = TogetherFrom(i);
       count = together.empty() ? 1 : together.size();
-      if (!launcher_.IsLaunched(i)) continue;
-      if (absl::Status status = together.empty() ? Add(i) : AddTogether(together); !status.ok()) {
+      absl::Status status;
+      if (launcher_.IsLaunched(i)) {
+        status = together.empty() ? Add(i) : AddTogether(together);
+      } else if (pass_.owners[i] == Pass::kAll) {
+        status = Join();  // to slots it is a moment even so (pass.cc): memory has others behind it
+      }
+      if (!status.ok()) {
         const Op& op = pass_.program.ops[i];
         return {status.code(), absl::StrCat("op ", i, " of the pass, ",
                                             concert_op_kind_name(op.kind), ": ", status.message())};

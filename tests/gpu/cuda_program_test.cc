@@ -69,6 +69,12 @@ std::vector<ModelShape> Shapes() {
        .vocabulary = 1010,
        .wide_indices = true,
        .odd_bindings = true},
+  };
+}
+
+// What attention has to do with.
+std::vector<ModelShape> ShapesOfAttention() {
+  return {
       {.contexts = std::vector<int32_t>(5, kPaddingRow)},
       {.q_heads = 1, .kv_heads = 1, .layers = 2, .contexts = {3000}, .more_pages = 100},
       {.hidden = 640,
@@ -125,9 +131,11 @@ ModelShape RandomLongShape(std::mt19937& random) {
 
 TEST_F(GpuProgramTest, EveryShapeIsRight) {
   uint32_t seed = 1;
-  for (const ModelShape& shape : Shapes()) {
-    CheckShape(shape, seed++);
-    if (HasFatalFailure()) return;
+  for (const std::vector<ModelShape>& shapes : {Shapes(), ShapesOfAttention()}) {
+    for (const ModelShape& shape : shapes) {
+      CheckShape(shape, seed++);
+      if (HasFatalFailure()) return;
+    }
   }
 }
 

@@ -170,6 +170,21 @@ CUresult BeginCapture(CUstream stream, CUstreamCaptureMode) {
   g_fake->capturing = stream;
   return CUDA_SUCCESS;
 }
+CUresult CreateGraph(CUgraph* graph, unsigned) {
+  ++g_fake->live_graphs;
+  *graph = reinterpret_cast<CUgraph>(uintptr_t{9});
+  return CUDA_SUCCESS;
+}
+CUresult BeginCaptureToGraph(CUstream stream, CUgraph, const CUgraphNode*, const CUgraphEdgeData*,
+                             size_t, CUstreamCaptureMode) {
+  g_fake->capturing = stream;
+  return CUDA_SUCCESS;
+}
+CUresult CreateStream(CUstream* stream, unsigned, int) {
+  *stream = reinterpret_cast<CUstream>(g_fake->next_stream++);
+  return CUDA_SUCCESS;
+}
+CUresult DestroyStream(CUstream) { return CUDA_SUCCESS; }
 CUresult EndCapture(CUstream, CUgraph* graph) {
   g_fake->capturing = nullptr;
   ++g_fake->live_graphs;
@@ -179,6 +194,7 @@ CUresult EndCapture(CUstream, CUgraph* graph) {
 // A memset before the kernel, as with K split.
 CUresult GetNodes(CUgraph, CUgraphNode* nodes, size_t* count) {
   *count = 2;
+  if (nodes == nullptr) return CUDA_SUCCESS;
   nodes[0] = reinterpret_cast<CUgraphNode>(uintptr_t{1});
   nodes[1] = reinterpret_cast<CUgraphNode>(uintptr_t{2});
   return CUDA_SUCCESS;
@@ -241,8 +257,11 @@ CUresult LaunchGraph(CUgraphExec, CUstream) {
   copy(/*behind=*/true);
   return CUDA_SUCCESS;
 }
-CUresult CopyOnDevice(CUdeviceptr to, CUdeviceptr, size_t, CUstream) {
+CUresult CopyOnDevice(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
   g_fake->enqueued.push_back(to);
+  std::set<size_t>& behind = g_fake->behind_stream[stream];
+  g_fake->copies.push_back({{from, from + bytes}, {to, to + bytes}, behind});
+  behind.insert(g_fake->copies.size() - 1);
   return CUDA_SUCCESS;
 }
 
@@ -279,12 +298,15 @@ CUresult CreateEvent(CUevent* event, unsigned) {
   return CUDA_SUCCESS;
 }
 CUresult DestroyEvent(CUevent) { return CUDA_SUCCESS; }
-CUresult RecordEvent(CUevent event, CUstream) {
+CUresult RecordEvent(CUevent event, CUstream stream) {
+  g_fake->behind_event[event] = g_fake->behind_stream[stream];
   g_fake->unfinished.insert(event);
   g_fake->recorded = event;
   return CUDA_SUCCESS;
 }
-CUresult WaitEvent(CUstream, CUevent event, unsigned) {
+CUresult WaitEvent(CUstream stream, CUevent event, unsigned) {
+  g_fake->behind_stream[stream].insert(g_fake->behind_event[event].begin(),
+                                       g_fake->behind_event[event].end());
   g_fake->awaited.push_back(event);
   return CUDA_SUCCESS;
 }
@@ -349,6 +371,10 @@ void FillIn(kernels::cuda::CublasLt& lt) {
 void FillIn(kernels::cuda::Driver& driver) {
   driver.cuStreamBeginCapture = BeginCapture;
   driver.cuStreamEndCapture = EndCapture;
+  driver.cuGraphCreate = CreateGraph;
+  driver.cuStreamBeginCaptureToGraph = BeginCaptureToGraph;
+  driver.cuStreamCreateWithPriority = CreateStream;
+  driver.cuStreamDestroy = DestroyStream;
   driver.cuGraphGetNodes = GetNodes;
   driver.cuGraphNodeGetType = GetNodeType;
   driver.cuGraphKernelNodeGetParams = GetKernelNodeParams;

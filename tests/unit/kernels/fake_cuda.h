@@ -37,6 +37,12 @@ struct FakeCopies {
   std::vector<CUdeviceptr> to;  // of the executable
 };
 
+// A copy within the device. `behind`: those, by place, that have ended when it begins.
+struct FakeCopy {
+  kernels::ByteRange from, to;
+  std::set<size_t> behind;
+};
+
 struct FakeLaunch {
   int32_t algo_id = 0;
   CUstream stream = nullptr;
@@ -120,6 +126,10 @@ class FakeCuda {
   // Copies within the device, also by graphs, and launches of graphs, in their order: destination,
   // or 0 for what a graph has between its copies.
   std::vector<CUdeviceptr> enqueued;
+  std::vector<FakeCopy> copies;
+  std::map<CUstream, std::set<size_t>> behind_stream;  // copies that it waits for
+  std::map<CUevent, std::set<size_t>> behind_event;
+  uintptr_t next_stream = 1000;
   uintptr_t next_event = 1;
 
  private:
