@@ -5,7 +5,10 @@ namespace concert::test {
 
 Author::Cache Author::MakeCache(uint32_t sequences) {
   Cache cache;
-  if (!long_) cache.kv_heads = OneOf({1, 1, 2}), cache.head_dim = OneOf({64, 64, 64, 128, 256});
+  if (!long_) {
+    cache.kv_heads = OneOf({1, 1, 2});
+    cache.head_dim = OneOf({64, 64, 64, 128, listed_ ? 64u : 256u});
+  }
   cache.q_heads = cache.kv_heads * OneOf({1, 2, 4});
   const uint32_t longest =
       long_ ? OneOf({8'192, 16'384, 32'768, 32'768}) : 1u << Below(rows_ > 8 ? 8 : 12);
@@ -19,7 +22,7 @@ Author::Cache Author::MakeCache(uint32_t sequences) {
     cache.table_stride = pages + (Sometimes(3) ? 3 : 0);
     cache.table = IndexTable(kInt32, sequences * cache.table_stride, cache.shape.pages);
   }
-  const Dtype dtype = Sometimes(3) ? kFp8E4m3 : kBf16;
+  const Dtype dtype = !listed_ && Sometimes(3) ? kFp8E4m3 : kBf16;
   if (dtype == kFp8E4m3) {
     cache.shape.dtype = dtype;
     cache.shape.k_scale = 0.01f, cache.shape.v_scale = 0.02f;
@@ -91,7 +94,7 @@ void Author::Append() {
 void Author::Attend() {
   const Matrix x = Any();
   if (x.dtype != kBf16) return;
-  const bool prefill = Sometimes(3);
+  const bool prefill = !listed_ && Sometimes(3);
   const uint32_t sequences = prefill ? 1 + Below(std::min(rows_, 4u)) : rows_;
   const Cache cache = MakeCache(sequences);
   const Matrix q = AppendTo(cache, x);

@@ -64,6 +64,8 @@ class Author {
     long_ = Sometimes(48);
     rows_ = long_ ? OneOf({1, 2, 3}) : OneOf({1, 2, 3, 5, 8, 16, 17, 32, 32, 33, 64});
     dtype_ = static_cast<Dtype>(OneOf({kBf16, kBf16, kBf16, kBf16, kFp16, kFp32}));
+    listed_ = Sometimes(3);
+    if (listed_) rows_ = std::min(rows_, 32u), dtype_ = kBf16;
   }
 
   RandomProgram Write();
@@ -82,7 +84,10 @@ class Author {
   const T& OneOf(const std::vector<T>& choices) {
     return choices[Below(choices.size())];
   }
-  uint32_t Width() { return OneOf({16, 32, 48, 64, 64, 64, 96, 128}); }
+  uint32_t Width() {
+    return listed_ ? OneOf({64, 64, 128, 192}) : OneOf({16, 32, 48, 64, 64, 64, 96, 128});
+  }
+  uint32_t Unit() const { return listed_ ? 64 : kUnit; }
   Dtype IndexDtype() { return Sometimes(2) ? kInt32 : kInt64; }
 
   // --- Memory ---
@@ -124,9 +129,11 @@ class Author {
     Fill(matrix.at, Numbers(dtype, size_t{rows} * matrix.stride, -reach, reach));
     return matrix;
   }
-  // Weights of a GEMM: what comes out is about as large as what goes in.
+  // Weights of a GEMM: what comes out is about as large as what goes in. Some a run brings, as an
+  // adapter's.
   Matrix Weights(uint32_t rows, uint32_t columns, Dtype dtype) {
-    return Filled(Place::kWeights, rows, columns, dtype, std::sqrt(3.f / float(columns)));
+    const Place place = !listed_ && Sometimes(6) ? StateOrBinding() : Place::kWeights;
+    return Filled(place, rows, columns, dtype, std::sqrt(3.f / float(columns)));
   }
   At Vector(uint32_t count, Dtype dtype, float least = -1, float most = 1) {
     const At at{AddPiece(Place::kWeights, count * BytesOf(dtype), dtype)};
@@ -162,7 +169,7 @@ class Author {
   bool Writable(const Matrix& matrix) { return PieceOf(matrix.at).place != Place::kWeights; }
   Matrix Any() {
     Matrix matrix = OneOf(values_);
-    if (matrix.columns % (2 * kUnit) == 0 && Sometimes(6)) {
+    if (matrix.columns % (2 * Unit()) == 0 && Sometimes(6)) {
       matrix.columns /= 2;
       if (Sometimes(2)) matrix.at = matrix.Column(matrix.columns);
     }
@@ -261,7 +268,8 @@ class Author {
                   const At& lengths, const Matrix& out, uint32_t sequences);
 
   std::mt19937 random_;
-  bool long_ = false;  // it has a context of thousands of tokens, and few rows
+  bool long_ = false;    // it has a context of thousands of tokens, and few rows
+  bool listed_ = false;  // it is of what the step kernel knows, which so has a list of it
   uint32_t rows_ = 0;
   Dtype dtype_ = kBf16;
   uint32_t bindings_ = 0;

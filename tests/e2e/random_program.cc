@@ -27,7 +27,9 @@ void Author::WriteStep() {
       &Author::Largest,   &Author::Elementwise, &Author::Elementwise,
       &Author::Advance,   &Author::Sample,      &Author::Attend,
       &Author::Append,    &Author::Head};
-  (this->*kSteps[Below(std::size(kSteps))])();
+  const Step step = kSteps[Below(std::size(kSteps))];
+  if (listed_ && step == &Author::MultiplyQuantized) return Multiply();
+  (this->*step)();
 }
 
 void Author::Multiply() {
@@ -37,7 +39,7 @@ void Author::Multiply() {
 }
 
 Matrix Author::Product(const Matrix& a, uint32_t n) {
-  const bool halves = rows_ % 2 == 0 && Sometimes(6), shared = Sometimes(2);
+  const bool halves = !listed_ && rows_ % 2 == 0 && Sometimes(6), shared = Sometimes(2);
   const Matrix w = Weights(halves && !shared ? 2 * n : n, a.columns, a.dtype);
   const At bias = Sometimes(3) ? Vector(n, a.dtype) : At();
   std::optional<Matrix> c;
@@ -171,7 +173,7 @@ void Author::LayerNorm() {
 }
 void Author::Gate() {
   const Matrix x = OneOf(values_);
-  if (x.columns % (2 * kUnit) != 0) return;
+  if (x.columns % (2 * Unit()) != 0) return;
   const Matrix out = Out(x.columns / 2, x.dtype, {x.at});
   const bool interleaved = Sometimes(2);
   const Activation activation = Sometimes(2) ? kSilu : kGelu;
@@ -238,7 +240,8 @@ void Author::PickLargest(const Matrix& x) {
 void Author::Elementwise() {
   const Matrix x = Any();
   const auto function = static_cast<ElementwiseFunction>(OneOf({kAdd, kAdd, kMultiply, kCast}));
-  const Dtype out_dtype = Sometimes(3) ? static_cast<Dtype>(OneOf({kBf16, kFp16, kFp32})) : x.dtype;
+  const Dtype out_dtype =
+      !listed_ && Sometimes(3) ? static_cast<Dtype>(OneOf({kBf16, kFp16, kFp32})) : x.dtype;
   Matrix y;
   bool one_row = false;
   if (function != kCast) {
