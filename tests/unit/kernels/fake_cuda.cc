@@ -314,9 +314,13 @@ CUresult QueryEvent(CUevent event) {
   ++g_fake->events_queried;
   return g_fake->unfinished.contains(event) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
-CUresult LaunchKernel(CUfunction function, unsigned, unsigned, unsigned, unsigned, unsigned,
+CUresult LaunchKernel(CUfunction function, unsigned blocks, unsigned, unsigned, unsigned, unsigned,
                       unsigned, unsigned, CUstream, void** parameters, void**) {
   ++g_fake->kernels_launched;
+  if (function == FakeCuda::Step()) {
+    g_fake->steps.push_back(*static_cast<const kernels::cuda::StepArgs*>(parameters[0]));
+    g_fake->step_blocks.push_back(blocks);
+  }
   if (function == FakeCuda::EpilogueOfSums()) {
     g_fake->epilogues_of_sums.push_back(
         *static_cast<const kernels::cuda::SumsArgs*>(parameters[0]));

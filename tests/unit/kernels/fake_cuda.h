@@ -14,6 +14,7 @@
 #include "kernels/gemm/gemm_cache.h"
 #include "kernels/gemm/gemm_kernel_args.h"
 #include "kernels/skinny/skinny_args.h"
+#include "kernels/step/step_args.h"
 #include "kernels/strided_range.h"
 #include "policies/seam/lanes.h"
 
@@ -110,6 +111,8 @@ class FakeCuda {
   std::vector<kernels::GemmArgs> fallbacks;
   std::vector<kernels::cuda::SkinnyArgs> skinny;
   std::vector<kernels::cuda::AttentionKernelArgs> attention;
+  std::vector<kernels::cuda::StepArgs> steps;
+  std::vector<unsigned> step_blocks;
   std::set<CUevent> unfinished;  // recorded, and what they wait for goes on
   CUevent recorded = nullptr;    // the last
   std::vector<CUevent> awaited;  // by streams
