@@ -37,19 +37,6 @@ std::vector<Touch> MemoryOf(const StepCopy& copy) {
   return touches;
 }
 
-uint32_t ColumnsOfD(const StepGemm& gemm) {
-  switch (gemm.epilogue) {
-    case StepEpilogue::kStore:
-      return gemm.n;
-    case StepEpilogue::kRope:  // the others are in the cache
-      return uint32_t{gemm.rope.q_heads} * gemm.rope.head_dim;
-    case StepEpilogue::kGated:
-    case StepEpilogue::kGatedNeighbours:
-      break;
-  }
-  return gemm.n / 2;
-}
-
 std::vector<Touch> MemoryOf(const StepGemm& gemm) {
   std::vector<Touch> touches;
   if (!gemm.a_exchanged)
@@ -143,9 +130,9 @@ class Checker {
 
   // Which tokens attention takes from the exchange, its maker's slots say.
   void AddSlots(size_t i) {
-    const uint32_t maker = stages_[i].heads_from.value_or(static_cast<uint32_t>(i));
-    if (maker >= i) return;
-    for (const Touch& touch : touches_[maker]) {
+    const std::optional<uint32_t> maker = stages_[i].heads_from;
+    if (!maker.has_value() || *maker >= i) return;
+    for (const Touch& touch : touches_[*maker]) {
       if (touch.field == CONCERT_FIELD_SLOTS) touches_[i].push_back(touch);
     }
   }

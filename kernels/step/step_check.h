@@ -11,9 +11,8 @@
 namespace concert::kernels {
 
 // INTERNAL, saying which stage and why, unless
-// - stages wait for the ends of earlier ones only, which tell of them, and look in the exchange
-// only
-//   for what an earlier one leaves just there: all blocks being on the GPU, no wait lasts for ever;
+// - stages wait for the ends of earlier ones only, which tell of them, and look in the exchange for
+//   what an earlier one leaves just there: all blocks being on the GPU, no wait lasts for ever;
 // - what is read of the arena has been written by stages before, and is there for whoever reads it,
 //   as all that one stage writes and another touches; what is overwritten has been read;
 // - what is read ahead of its stage (weights; tables and caches of attention that takes its heads

@@ -47,6 +47,19 @@ StepGemm StepGemmOf(const GemmArgs& gemm) {
   return step;
 }
 
+uint32_t ColumnsOfD(const StepGemm& gemm) {
+  switch (gemm.epilogue) {
+    case StepEpilogue::kStore:
+      return gemm.n;
+    case StepEpilogue::kRope:
+      return uint32_t{gemm.rope.q_heads} * gemm.rope.head_dim;
+    case StepEpilogue::kGated:
+    case StepEpilogue::kGatedNeighbours:
+      break;
+  }
+  return gemm.n / 2;
+}
+
 std::vector<Touch> TouchesOf(const Op& op) {
   std::vector<Touch> touches;
   const Accesses accesses = AccessesOf(op);

@@ -39,6 +39,9 @@ bool IsPlain(const StepGemm& gemm);
 // A GEMM without anything folded into it. REQUIRES: its strides fit 32 bits.
 StepGemm StepGemmOf(const GemmArgs& gemm);
 
+// Of D; of kRope those of q alone, since the others go to the cache.
+uint32_t ColumnsOfD(const StepGemm& gemm);
+
 struct Draft {
   PlannedStage stage;
   std::vector<Touch> touches;

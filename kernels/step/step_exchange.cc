@@ -20,8 +20,7 @@ Matrix ResultOf(const Draft& draft) {
     return {op.rows, static_cast<uint32_t>(op.q_heads) * op.head_dim, CONCERT_FIELD_OUT};
   }
   if (stage.kind != StageKind::kGemm || stage.gemm.epilogue == StepEpilogue::kRope) return {};
-  const bool plain = stage.gemm.epilogue == StepEpilogue::kStore;
-  const uint32_t columns = plain ? stage.gemm.n : stage.gemm.n / 2;
+  const uint32_t columns = ColumnsOfD(stage.gemm);
   if (columns % 2 != 0) return {};
   return {stage.gemm.m, columns, CONCERT_FIELD_D};
 }

@@ -318,8 +318,8 @@ TEST_F(RandomProgramsTest, RunsGiveWhatTheirOpsGiveAndTheSameEachTime) {
               }));
   std::printf(
       "%u programs of %.1f ops, %lu of them for the step kernel, too; %lu with contexts of more "
-      "than "
-      "4096 tokens; %lu pairs of replicas, %lu in a pass; %.1f %% of the numbers were finite\n",
+      "than 4096 tokens; %lu pairs of replicas, %lu in a pass; %.1f %% of the numbers were "
+      "finite\n",
       programs, static_cast<double>(ops_) / programs, lists_, long_, pairs_, passes_,
       100 * static_cast<double>(finite_) / static_cast<double>(numbers_seen_));
   // Most say something of what was computed.

@@ -36,16 +36,19 @@ class StepLauncherTest : public testing::Test {
     fake_.set.clear(), fake_.uploaded.clear();
   }
 
-  // What the run's launch is told.
-  StepArgs Run(Address given) {
+  void Launch(Address given) {
     kernels::Op op;
     op.kind = CONCERT_OP_PROGRAM;
     op.session = 3, op.queue = 5, op.ticket = 7;
     op.program.program = program_.get();
     op.program.bindings[0] = given, op.program.bindings[1] = given + kGivenApart;
     sms_.See({.client = 3, .program = true});
-    const size_t launched = fake_.steps.size();
     EXPECT_TRUE(made_->Launch(context_, op).ok());
+  }
+  // What the run's launch of the step kernel is told.
+  StepArgs Run(Address given) {
+    const size_t launched = fake_.steps.size();
+    Launch(given);
     EXPECT_EQ(fake_.steps.size(), launched + 1) << "the graph went instead";
     EXPECT_EQ(fake_.step_blocks.back(), 132u) << "it is alone";
     return fake_.steps.back();
@@ -92,12 +95,7 @@ TEST_F(StepLauncherTest, BindingsAreUsedWhereTheyAreGivenIfTheyCanBe) {
 // A run that hung is no reason to try again.
 TEST_F(StepLauncherTest, ProgramsOfWhichARunStalledAreGraphs) {
   program_->has_stalled = true;
-  kernels::Op op;
-  op.kind = CONCERT_OP_PROGRAM;
-  op.program.program = program_.get();
-  op.program.bindings[0] = kGiven, op.program.bindings[1] = kGiven + kGivenApart;
-  sms_.See({.client = 3, .program = true});
-  EXPECT_TRUE(made_->Launch(context_, op).ok());
+  Launch(kGiven);
   EXPECT_TRUE(fake_.steps.empty());
   EXPECT_FALSE(fake_.enqueued.empty());
 }
