@@ -250,31 +250,44 @@ struct WarpAttention {
 // out.
 template <int kDim, int kWarps>
 struct WarpResults {
+  static constexpr int kMostWarps = kWarps;
+
+  __device__ float& Sum(uint32_t warp, uint32_t head, uint32_t element) {
+    return sums[warp][head][element];
+  }
+  __device__ float Sum(uint32_t warp, uint32_t head, uint32_t element) const {
+    return sums[warp][head][element];
+  }
+  __device__ SoftmaxState& State(uint32_t warp, uint32_t head) { return states[warp][head]; }
+  __device__ const SoftmaxState& State(uint32_t warp, uint32_t head) const {
+    return states[warp][head];
+  }
+
   float sums[kWarps][kMaxHeadGroup][kDim];
   SoftmaxState states[kWarps][kMaxHeadGroup];
 };
 
-template <int kDim, int kWarps, typename Cached>
-__device__ void Keep(WarpAttention<kDim, Cached>& attention, WarpResults<kDim, kWarps>& results) {
+template <int kDim, typename Cached, typename Results>
+__device__ void Keep(WarpAttention<kDim, Cached>& attention, Results& results) {
   constexpr int kWidth = WarpAttention<kDim, Cached>::kValueWidth;
   const int warp = threadIdx.x / 32, head = threadIdx.x % 32 / 4, quarter = threadIdx.x % 4;
   SoftmaxState& state = attention.state;
   state.sum += __shfl_xor_sync(kAll, state.sum, 1);
   state.sum += __shfl_xor_sync(kAll, state.sum, 2);
-  if (quarter == 0) results.states[warp][head] = state;
+  if (quarter == 0) results.State(warp, head) = state;
     // Columns 2 * quarter and the next: 2 * kWidth neighbouring elements in a unit.
 #pragma unroll
   for (int i = 0; i < kDim / 4; ++i) {
     const int unit = i / (2 * kWidth), product = kWidth * unit + i % kWidth;
-    results.sums[warp][head][8 * kWidth * unit + 2 * kWidth * quarter + i % (2 * kWidth)] =
+    results.Sum(warp, head, 8 * kWidth * unit + 2 * kWidth * quarter + i % (2 * kWidth)) =
         attention.sums[product / 8][product % 8][i / kWidth % 2];
   }
 }
 
 // This warp's part of a chunk, into `results`.
-template <typename Cached, int kDim, int kWarps>
+template <int kDim, typename Cached, typename Results>
 __device__ void AttendChunk(const AttentionDecodeArgs& op, const AttentionChunk& chunk,
-                            const AttentionTeam& team, WarpResults<kDim, kWarps>& results) {
+                            const AttentionTeam& team, Results& results) {
   using Warp = WarpAttention<kDim, Cached>;
   // Where this lane's token of the step from `first` on begins; the last, if there are fewer.
   const auto token_at = [&](uint32_t first) {
@@ -297,21 +310,21 @@ __device__ void AttendChunk(const AttentionDecodeArgs& op, const AttentionChunk&
 
 // Adds up the sums of an element of a head that `warps` warps have, from `first` on, and says in
 // `all` of what: the element is their quotient. REQUIRES: all of them have attended.
-template <int kDim, int kWarps>
-__device__ float AddUpWarps(const WarpResults<kDim, kWarps>& results, int warps, uint32_t head,
-                            uint32_t element, SoftmaxState& all, int first = 0) {
+template <typename Results>
+__device__ float AddUpWarps(const Results& results, int warps, uint32_t head, uint32_t element,
+                            SoftmaxState& all, int first = 0) {
   float largest = -INFINITY, sum = 0;
   all = {-INFINITY, 0};
 #pragma unroll
-  for (int warp = 0; warp < kWarps; ++warp)
-    if (warp < warps) largest = fmaxf(largest, results.states[first + warp][head].largest);
+  for (int warp = 0; warp < Results::kMostWarps; ++warp)
+    if (warp < warps) largest = fmaxf(largest, results.State(first + warp, head).largest);
 #pragma unroll
-  for (int warp = 0; warp < kWarps; ++warp) {
+  for (int warp = 0; warp < Results::kMostWarps; ++warp) {
     if (warp >= warps) break;
-    const SoftmaxState& state = results.states[first + warp][head];
+    const SoftmaxState& state = results.State(first + warp, head);
     const float weight = WeightOf(state, largest);
     all.sum += weight * state.sum;
-    sum += weight * results.sums[first + warp][head][element];
+    sum += weight * results.Sum(first + warp, head, element);
   }
   all.largest = largest;
   return sum;
@@ -323,10 +336,10 @@ __device__ __forceinline__ float Quotient(float sum, const SoftmaxState& all) {
 
 // Adds up the warps' results: to out where a row has one chunk, else to the chunk's partial sums.
 // REQUIRES: all threads of the team call it, and all its warps have attended.
-template <typename Cached, int kDim, int kWarps>
+template <int kDim, typename Cached, typename Results>
 __device__ void FinishChunk(const AttentionDecodeArgs& op, const AttentionChunk& chunk,
                             const AttentionTeam& team, const AttentionPartials& partials,
-                            const WarpResults<kDim, kWarps>& results) {
+                            const Results& results) {
   const uint32_t group = op.q_heads / op.kv_heads;
   const int warps = static_cast<int>(team.warps());
   const int first = static_cast<int>(team.index() * team.warps());

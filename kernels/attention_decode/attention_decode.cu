@@ -53,13 +53,35 @@ __device__ AttentionPartials PartialsOf(const AttentionKernelArgs& args, uint64_
   return partials;
 }
 
+// Memory of a block's warps, each of which has its ring, and in the place of that its result.
+template <int kDim, typename Cached>
+class WarpMemory {
+ public:
+  static constexpr int kMostWarps = MostAttentionWarps(kDim);
+
+  __device__ explicit WarpMemory(char* begin) : begin_(begin) {}
+  __device__ char* ring(uint32_t warp) const {
+    return begin_ + warp * AttentionWarpBytes(kDim, sizeof(Cached));
+  }
+  __device__ float& Sum(uint32_t warp, uint32_t head, uint32_t element) const {
+    return Of(warp).sums[0][head][element];
+  }
+  __device__ SoftmaxState& State(uint32_t warp, uint32_t head) const {
+    return Of(warp).states[0][head];
+  }
+
+ private:
+  using Result = WarpResults<kDim, 1>;
+  static_assert(sizeof(Result) <= AttentionWarpBytes(kDim, sizeof(Cached)));
+  __device__ Result& Of(uint32_t warp) const { return *reinterpret_cast<Result*>(ring(warp)); }
+
+  char* const begin_;
+};
+
 template <int kDim, typename Cached>
 __device__ void Attend(const AttentionKernelArgs& args) {
   extern __shared__ __align__(128) char shared[];
-  const uint32_t warp = threadIdx.x / 32, warps = blockDim.x / 32;
-  char* const ring = shared + warp * AttentionRingBytes(kDim, sizeof(Cached));
-  auto& results = *reinterpret_cast<WarpResults<kDim, MostAttentionWarps(kDim)>*>(
-      shared + warps * AttentionRingBytes(kDim, sizeof(Cached)));
+  WarpMemory<kDim, Cached> memory(shared);
   const AttentionTeam team(args.warps_each);
   LineUp(args);
   const uint32_t items = args.op_count * args.op_items;
@@ -74,16 +96,16 @@ __device__ void Attend(const AttentionKernelArgs& args) {
       // Its tokens as a rule: their pages are on their way while the length is.
       pages.MoveTo(chunk.index * args.chunk_tokens);
       FindTokens(args, op, chunk);
-      RingAttention<kDim> attention(op, chunk, team, ring);
+      RingAttention<kDim> attention(op, chunk, team, memory.ring(threadIdx.x / 32));
       attention.Attend(pages);
-      attention.Keep(results);
+      attention.Keep(memory);
     } else {
       FindTokens(args, op, chunk);
-      AttendChunk<Cached>(op, chunk, team, results);
+      AttendChunk<kDim, Cached>(op, chunk, team, memory);
     }
     team.Sync();
-    FinishChunk<Cached>(op, chunk, team, PartialsOf<kDim>(args, index), results);
-    team.Sync();  // results have been read before the next item's come
+    FinishChunk<kDim, Cached>(op, chunk, team, PartialsOf<kDim>(args, index), memory);
+    team.Sync();  // results have been read before the next item's tokens come
   }
 }
 

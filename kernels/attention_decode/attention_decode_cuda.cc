@@ -13,7 +13,7 @@ namespace {
 // Blocks of kAttentionWarps on an SM: as many as registers and shared memory allow.
 constexpr uint64_t BlocksPerSm(uint32_t head_dim, uint32_t element_bytes) {
   if (head_dim > 128) return 2;
-  return head_dim == 64 && AttendsByRing(head_dim, element_bytes) ? 5 : 3;
+  return head_dim == 64 && AttendsByRing(head_dim, element_bytes) ? 6 : 3;
 }
 
 uint64_t CeilDiv(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
@@ -81,8 +81,9 @@ absl::Status LaunchAttentionDecodes(LaunchContext& context, std::span<const Op* 
                             context.gpu, function, static_cast<unsigned>(count), threads,
                             context.stream, args, shared);
   };
-  absl::Status status = launch(context.kernels.attention_decode[narrow][dim], blocks, 32 * warps,
-                               AttentionSharedBytes(head_dim, element_bytes, warps));
+  absl::Status status =
+      launch(context.kernels.attention_decode[narrow][dim], blocks, 32 * warps,
+             static_cast<uint32_t>(warps) * AttentionWarpBytes(head_dim, element_bytes));
   if (!status.ok() || args.partials.chunks == 1) return status;
   const uint64_t heads = uint64_t{args.op_count} * args.op.rows * args.op.q_heads;
   return launch(context.kernels.attention_combine[dim], CeilDiv(heads, kCombineThreads / 32),

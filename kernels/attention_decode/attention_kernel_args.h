@@ -14,7 +14,8 @@ namespace concert::kernels::cuda {
 // (without rings).
 inline constexpr int kAttentionWarps = 4;
 // Where each block has an SM to itself: 16 heads of 64 by 8 rows take 11.8 us instead of 13.9.
-// Warps' results of heads of 256 fill a block's static shared memory, of which there are 48 KB.
+// Of heads of 256 a thread has as many registers as there are, and eight warps would have all of an
+// SM's.
 CONCERT_ON_BOTH_SIDES constexpr int MostAttentionWarps(uint32_t head_dim) {
   return head_dim > 128 ? kAttentionWarps : 2 * kAttentionWarps;
 }
@@ -35,12 +36,14 @@ CONCERT_ON_BOTH_SIDES constexpr uint32_t AttentionRingBytes(uint32_t head_dim,
              ? kAttentionSlots * kAttentionSlotTokens * token_bytes
              : 0;
 }
-// Dynamic shared memory of a block: the warps' rings, then their results.
-constexpr uint32_t AttentionSharedBytes(uint32_t head_dim, uint32_t element_bytes, int warps) {
-  const uint32_t state_bytes = 8;
-  const uint32_t results = static_cast<uint32_t>(MostAttentionWarps(head_dim)) * kMaxHeadGroup *
-                           (head_dim * 4 + state_bytes);
-  return static_cast<uint32_t>(warps) * AttentionRingBytes(head_dim, element_bytes) + results;
+// Dynamic shared memory of a warp: its ring, of which its result, of as many heads as share one of
+// the cache's, takes the place once there are no more tokens. What a block leaves, others have, and
+// those of the launch behind.
+CONCERT_ON_BOTH_SIDES constexpr uint32_t AttentionWarpBytes(uint32_t head_dim,
+                                                            uint32_t element_bytes) {
+  const uint32_t state_bytes = 8, result = kMaxHeadGroup * (head_dim * 4 + state_bytes);
+  const uint32_t ring = AttentionRingBytes(head_dim, element_bytes);
+  return ring > result ? ring : result;
 }
 // SMs of a GPU as large as they come.
 inline constexpr uint64_t kAttentionSms = 132;

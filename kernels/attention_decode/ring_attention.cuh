@@ -50,8 +50,8 @@ class RingAttention {
   }
 
   // REQUIRES: all lanes call it.
-  template <int kWarps>
-  __device__ void Keep(WarpResults<kDim, kWarps>& results) {
+  template <typename Results>
+  __device__ void Keep(Results& results) {
     attention_.Keep(op_.q_heads / op_.kv_heads, results);
   }
 
@@ -78,8 +78,8 @@ class RingAttention {
         const uint32_t token = 32 / kUnits * i + lane / kUnits, unit = lane % kUnits;
         const uint64_t from = __shfl_sync(kAll, at, token) + 16 * unit;
         const uint32_t key = Slot::UnitAt(to, token, unit);
-        CopyUnit(key, op_.cache.k + from, 16);
-        CopyUnit(key + Slot::kValues, op_.cache.v + from, 16);
+        CopyUnit(key, op_.cache.k + from, hint_);
+        CopyUnit(key + Slot::kValues, op_.cache.v + from, hint_);
       }
     }
     CommitUnits();  // also of nothing: slots are counted
@@ -88,6 +88,7 @@ class RingAttention {
   const AttentionDecodeArgs& op_;
   const AttentionChunk& chunk_;
   char* const ring_;
+  const CacheHint hint_ = CacheHint::ReadOnce();
   const uint32_t first_, step_;  // of its tokens; those that the team takes at a time
   SlotAttention<kDim, Slot> attention_;
 };

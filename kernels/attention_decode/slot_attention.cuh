@@ -97,8 +97,8 @@ class SlotAttention {
   }
 
   // REQUIRES: all lanes call it. `group`: heads that there are.
-  template <int kWarps>
-  __device__ void Keep(uint32_t group, WarpResults<kDim, kWarps>& results) {
+  template <typename Results>
+  __device__ void Keep(uint32_t group, Results& results) {
     const uint32_t warp = threadIdx.x / 32, eighth = Lane() / 4;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -106,11 +106,11 @@ class SlotAttention {
       for (int lane = 4; lane < 32; lane *= 2) sum_[i] += __shfl_xor_sync(kAll, sum_[i], lane);
       const uint32_t head = 2 * Quarter() + i;
       if (head >= group) continue;
-      if (eighth == 0) results.states[warp][head] = {largest_[i], sum_[i]};
+      if (eighth == 0) results.State(warp, head) = {largest_[i], sum_[i]};
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
-        results.sums[warp][head][16 * step + eighth] = sums_[step][i];
-        results.sums[warp][head][16 * step + 8 + eighth] = sums_[step][2 + i];
+        results.Sum(warp, head, 16 * step + eighth) = sums_[step][i];
+        results.Sum(warp, head, 16 * step + 8 + eighth) = sums_[step][2 + i];
       }
     }
   }

@@ -66,11 +66,30 @@ __device__ __forceinline__ bool TestParity(uint32_t barrier, uint32_t parity) {
   return done != 0;
 }
 
+// How the L2 cache is to treat what a copy brings: as the first to give up, since it is read once.
+class CacheHint {
+ public:
+  static __device__ __forceinline__ CacheHint ReadOnce() {
+    CacheHint hint;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(hint.policy_));
+    return hint;
+  }
+  __device__ __forceinline__ uint64_t policy() const { return policy_; }
+
+ private:
+  uint64_t policy_;
+};
+
 // --- Copies by threads ---
 
 // 16 bytes; 0 `bytes`: zeros. Not through the L1 cache.
 __device__ __forceinline__ void CopyUnit(uint32_t shared, uint64_t from, uint32_t bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(from), "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void CopyUnit(uint32_t shared, uint64_t from, CacheHint hint) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(shared),
+               "l"(from), "l"(hint.policy())
                : "memory");
 }
 // Until all that this thread has copied so far is there, for itself.
@@ -113,19 +132,14 @@ __device__ __forceinline__ void LoadTile(uint32_t shared, const CUtensorMap* map
       "l"(map), "r"(barrier), "r"(x), "r"(y)
       : "memory");
 }
-// How the L2 cache is to treat what a copy brings: as the first to give up, since it is read once.
-class CacheHint {
- public:
-  static __device__ __forceinline__ CacheHint ReadOnce() {
-    CacheHint hint;
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(hint.policy_));
-    return hint;
-  }
-  __device__ __forceinline__ uint64_t policy() const { return policy_; }
-
- private:
-  uint64_t policy_;
-};
+__device__ __forceinline__ void LoadTile(uint32_t shared, const CUtensorMap* map, uint32_t barrier,
+                                         int x, int y, CacheHint hint) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared),
+      "l"(map), "r"(barrier), "r"(x), "r"(y), "l"(hint.policy())
+      : "memory");
+}
 __device__ __forceinline__ void LoadBox(uint32_t shared, const CUtensorMap* map, uint32_t barrier,
                                         const uint32_t (&place)[3], CacheHint hint) {
   asm volatile(

@@ -63,19 +63,20 @@ class SkinnyBlock {
   // --- Who loads ---
 
   __device__ void Load() {
+    const CacheHint hint = CacheHint::ReadOnce();  // W is; A, C and D are small, and are read again
     const int ahead = min(tile_.steps, kStages);
-    for (int i = 0; i < ahead; ++i) LoadW(i);
+    for (int i = 0; i < ahead; ++i) LoadW(i, hint);
     PrefetchMap(&tile_.args.a);
     WaitForPreviousLaunch();
     for (int i = 0; i < ahead; ++i) LoadA(i);
     for (int i = ahead; i < tile_.steps; ++i) {
       WaitParity(tile_.Empty(i % kStages), (i / kStages - 1) & 1);
-      LoadW(i);
+      LoadW(i, hint);
       LoadA(i);
     }
   }
   // W's, and all that is asked of the stage's barrier.
-  __device__ void LoadW(int i) {
+  __device__ void LoadW(int i, CacheHint hint) {
     const int stage = i % kStages;
     const uint32_t full = tile_.Full(stage), to = tile_.StageAt(stage);
     const int k = (tile_.first_step + i) * static_cast<int>(kSkinnyStep);
@@ -83,9 +84,9 @@ class SkinnyBlock {
     constexpr int kHalf = kColumns / 2;
     const bool apart = tile_.gemm.gated && !tile_.gemm.interleaved;
     const int first = tile_.index * (apart ? kHalf : kColumns);
-    LoadTile(to, &tile_.args.w, full, k, first);
+    LoadTile(to, &tile_.args.w, full, k, first, hint);
     LoadTile(to + kWBytes / 2, &tile_.args.w, full, k,
-             first + (apart ? static_cast<int>(tile_.gemm.n / 2) : kHalf));
+             first + (apart ? static_cast<int>(tile_.gemm.n / 2) : kHalf), hint);
     if (tile_.HasNorm())
       LoadBytes(tile_.GainsAt(stage), tile_.args.skinny.gain + k * 2, kRowBytes, full);
   }
