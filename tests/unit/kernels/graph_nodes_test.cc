@@ -194,6 +194,31 @@ TEST(GraphNodesTest, OpsStayAsTheyAreBeyond64RowsAndOfMembers) {
     EXPECT_EQ(text.find("skinny"), std::string::npos) << text;
 }
 
+TEST(GraphNodesTest, PlainProductsOfManyColumnsAreTheLibrarys) {
+  constexpr uint32_t kHidden = 4096;
+  const auto launches = [](uint32_t rows, uint32_t columns, bool normed, bool activated = false) {
+    StepRecorder recorder({.rows = rows, .hidden = columns}, kStepMemory);
+    const uint32_t x = recorder.Slot(kHidden, /*binding=*/true);
+    const uint32_t out = recorder.Slot(columns, /*binding=*/true);
+    concert_gemm_body& gemm = recorder.Gemm(x, kHidden, out, columns);
+    if (activated) gemm.activation = CONCERT_ABI_ACT_SILU;
+    if (normed) {
+      const uint32_t rows_normed = recorder.Slot(columns), last = recorder.Slot(64, true);
+      recorder.Norm(out, 0, rows_normed);
+      recorder.Gemm(rows_normed, columns, last, 64);
+    }
+    recorder.PlaceArena();
+    return LaunchesOf(*recorder.Bind(0x300000000));
+  };
+  EXPECT_THAT(launches(64, 4096, false), ElementsAre("gemm"));
+  EXPECT_THAT(launches(32, 4096, false), ElementsAre("gemm"));
+  EXPECT_THAT(launches(24, 4096, false), ElementsAre("skinny gemm"));
+  EXPECT_THAT(launches(64, 4032, false), ElementsAre("skinny gemm"));
+  // It does most of a norm, or ends as the library does not.
+  EXPECT_THAT(launches(64, 4096, true), ElementsAre("skinny gemm", "skinny gemm <- rms_norm"));
+  EXPECT_THAT(launches(64, 4096, false, /*activated=*/true), ElementsAre("skinny gemm"));
+}
+
 TEST(GraphWorkspaceTest, IsWhatLaunchesUse) {
   const std::unique_ptr<Program> program = LayersOfLongRows();
   const std::vector<GraphNode> nodes = GraphNodesOf(*program), ops = NodesOfOps(*program);
