@@ -110,6 +110,11 @@ def tenants_beside_others(result):
     yield README, f"without clients alone {quick_look(result)}: {over_both(result)}"
 
 
+def tenants_alone(result):
+    alone = [over(result, s["name"], "local_graph") for s in result["scenarios"]]
+    yield README, f"one client alone {quick_look(result)}: {min(alone):.2f}× to {max(alone):.2f}× its own CUDA graph"
+
+
 def small_and_large(result, scenario, rival, digits=2):
     """Of decode steps or replicas, as "decode-{}-x1", with a hidden size of 1024 and of 2048."""
     return " and ".join(f"{over(result, scenario.format(hidden), rival):.{digits}f}×" for hidden in (1024, 2048))
@@ -161,6 +166,7 @@ OF_FILE = {"overhead-h200": overhead, "gemm-h200": gemm, "c3-h200x2": c3, "c3-h1
            "random-mixed-h200": random_sets,
            "collectives-h200x2": collectives, "collectives-h100x2": collectives, "collectives-h100x4": collectives,
            "tenants-h100": tenants_of_an_h100, "tenants-h200": tenants_of_an_h200, "tenants-shared-h200": tenants_beside_others,
+           "tenants-alone-h200": tenants_alone,
            "steps-h100": steps,
            "steps-more-h100": steps_of_others, "steps-h200": steps_of_an_h200,
            "steps-replicas-h200": steps_of_replicas}

@@ -177,7 +177,7 @@ def page(kinds):
             f"{RING_US} µs of ring and daemon are taken off, but not of a pass's.",
             "- `graph of ops`, `pass of ops`: measured when graphs launched each op by itself, and predicted as if they did. Now GEMMs of few rows take in what "
             "stands beside them ([ADR 36](../adr/0036-gemms-of-few-rows.md)).",
-            "- `pass`: all of its runs together, as a graph. Measured when that copied each member's input once more, some 3 µs by the model. Several clients have one run in flight each. What they take beside each other no "
+            "- `pass`: all of its runs together, as a graph. Several clients have one run in flight each. What they take beside each other no "
             "plan predicts: it has the time that its run takes alone. Here, and where it is decided whether replicas have a pass, it follows from the same two parts of a run, memory's time, which clients take "
             "from each other, and the rest (`TogetherUs` in `policies/cost/program_cost.h`).",
             "- No constant is fitted to a figure that is held out. But these figures were known when it was decided what a prediction consists of, and of two "
