@@ -10,10 +10,12 @@
 namespace concert::kernels::cuda {
 namespace {
 
-// Blocks of kAttentionWarps on an SM: as many as registers and shared memory allow.
+// Blocks of kAttentionWarps on an SM: as many as registers and shared memory allow, but of heads of
+// 64, of which there is room for six: with six for each of 64 SMs 16 rows of 8,192 tokens and 16
+// heads took 152 us, with five, of which four had room, 144 (one H200).
 constexpr uint64_t BlocksPerSm(uint32_t head_dim, uint32_t element_bytes) {
   if (head_dim > 128) return 2;
-  return head_dim == 64 && AttendsByRing(head_dim, element_bytes) ? 6 : 3;
+  return head_dim == 64 && AttendsByRing(head_dim, element_bytes) ? 5 : 3;
 }
 
 uint64_t CeilDiv(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
