@@ -18,6 +18,11 @@ inline constexpr uint64_t kMaxHeadDim = 1024;
 inline constexpr uint64_t kMaxPages = 1 << 24;
 inline constexpr uint64_t kMaxPageSize = 1 << 24;  // tokens
 
+// It is the keys or the values.
+constexpr bool IsOfKvCache(concert_field field) {
+  return field == CONCERT_FIELD_K_CACHE || field == CONCERT_FIELD_V_CACHE;
+}
+
 // What of a token lies in a cache.
 struct KvHeads {
   uint32_t count, dim;

@@ -83,9 +83,8 @@ absl::Status LaunchAttentionDecodes(LaunchContext& context, std::span<const Op* 
                             context.gpu, function, static_cast<unsigned>(count), threads,
                             context.stream, args, shared);
   };
-  absl::Status status =
-      launch(context.kernels.attention_decode[narrow][dim], blocks, 32 * warps,
-             static_cast<uint32_t>(warps) * AttentionWarpBytes(head_dim, element_bytes));
+  absl::Status status = launch(context.kernels.attention_decode[narrow][dim], blocks, 32 * warps,
+                               AttentionSharedBytes(head_dim, element_bytes, warps));
   if (!status.ok() || args.partials.chunks == 1) return status;
   const uint64_t heads = uint64_t{args.op_count} * args.op.rows * args.op.q_heads;
   return launch(context.kernels.attention_combine[dim], CeilDiv(heads, kCombineThreads / 32),

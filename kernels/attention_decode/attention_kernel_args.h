@@ -45,6 +45,9 @@ CONCERT_ON_BOTH_SIDES constexpr uint32_t AttentionWarpBytes(uint32_t head_dim,
   const uint32_t ring = AttentionRingBytes(head_dim, element_bytes);
   return ring > result ? ring : result;
 }
+constexpr uint32_t AttentionSharedBytes(uint32_t head_dim, uint32_t element_bytes, int warps) {
+  return static_cast<uint32_t>(warps) * AttentionWarpBytes(head_dim, element_bytes);
+}
 // SMs of a GPU as large as they come.
 inline constexpr uint64_t kAttentionSms = 132;
 // Of the launch that adds up chunks; a warp takes a head of a row.

@@ -127,8 +127,8 @@ void FindAttentionKernels(Finder& finder, KernelTable& table) {
       CUfunction& decode = table.attention_decode[narrow][i];
       CUfunction& prefill = table.attention_prefill[narrow][i];
       finder.Find("attention_decode", "concert_attention_decode_" + name, decode);
-      finder.AllowShared(decode, static_cast<uint32_t>(MostAttentionWarps(head_dim)) *
-                                     AttentionWarpBytes(head_dim, narrow ? 1 : 2));
+      finder.AllowShared(
+          decode, AttentionSharedBytes(head_dim, narrow ? 1 : 2, MostAttentionWarps(head_dim)));
       finder.Find("attention_prefill", "concert_attention_prefill_" + name, prefill);
       finder.AllowShared(prefill, PrefillSharedBytes(head_dim));
     }

@@ -1,6 +1,7 @@
 #include "kernels/step/direct_bindings.h"
 
 #include "kernels/access.h"
+#include "kernels/kv_cache_operand.h"
 #include "kernels/op_table.h"
 #include "kernels/program/compile.h"
 
@@ -14,7 +15,7 @@ DirectBindings::DirectBindings(const Program& program) : bindings_(program.bindi
       if (!InSlot(access)) {
         used_.Add(range.begin, range.end);
         if (access.writes()) written_.Add(range.begin, range.end);
-      } else if (access.field == CONCERT_FIELD_K_CACHE || access.field == CONCERT_FIELD_V_CACHE) {
+      } else if (IsOfKvCache(access.field)) {
         never_ = true;
       }
     }

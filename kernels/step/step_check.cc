@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/kv_cache_operand.h"
 #include "kernels/op_table.h"
 #include "kernels/program/arena.h"
 #include "kernels/step/stage_order.h"
@@ -15,9 +16,6 @@ namespace concert::kernels {
 namespace {
 
 bool IsExchanged(Address at) { return at >= kExchangeBase; }
-bool IsCache(const Touch& touch) {
-  return touch.field == CONCERT_FIELD_K_CACHE || touch.field == CONCERT_FIELD_V_CACHE;
-}
 
 // --- What a stage does to memory ---
 
@@ -87,7 +85,7 @@ struct Exchanged {
   Address begin = 0;
   uint64_t rows = 0, columns = 0;
 
-  uint64_t end() const { return begin + rows * columns * kStepElementBytes; }
+  ByteRange bytes() const { return {begin, begin + rows * columns * kStepElementBytes}; }
   bool operator==(const Exchanged&) const = default;
 };
 
@@ -170,10 +168,10 @@ class Checker {
     const PlannedStage& stage = stages_[i];
     if (const Exchanged& left = left_[i]; left.rows > 0) {
       const Address end = kExchangeBase + plan_.exchange_bytes;
-      if (!IsExchanged(left.begin) || left.end() > end)
+      if (!IsExchanged(left.begin) || left.bytes().end > end)
         return Wrong(i, "leaves a result outside of the exchange");
       for (size_t j = 0; j < i; ++j) {
-        if (left_[j].rows > 0 && left.begin < left_[j].end() && left_[j].begin < left.end())
+        if (left_[j].rows > 0 && left.bytes().Overlaps(left_[j].bytes()))
           return Wrong(i, absl::StrCat("leaves a result where stage ", j, " leaves one"));
       }
     }
@@ -226,7 +224,8 @@ class Checker {
       for (const Touch& earlier : touches_[j]) {
         if (!Conflict(touch, earlier)) continue;
         // What has been appended is taken from the exchange.
-        if (stages_[i].heads_from == j && IsCache(touch) && IsCache(earlier)) continue;
+        if (stages_[i].heads_from == j && IsOfKvCache(touch.field) && IsOfKvCache(earlier.field))
+          continue;
         (earlier.writes ? reads_written : overwrites_read) = true;
       }
     }
@@ -260,22 +259,15 @@ class Checker {
       if (!is_weights && !IsOfHeadsAhead(stage, touch)) continue;
       const size_t end = is_weights ? stages_.size() : i;
       for (size_t j = is_weights ? 0 : kTablesStage + 1; j < end; ++j) {
-        const bool appends = !is_weights && stage.heads_from == j && IsCache(touch);
-        if (!appends && Writes(j, touch.memory))
+        const bool appends = !is_weights && stage.heads_from == j && IsOfKvCache(touch.field);
+        if (!appends && AnyWrites(touches_[j], touch.memory))
           return Wrong(i, absl::StrCat("reads ahead what stage ", j, " writes"));
       }
     }
     return absl::OkStatus();
   }
   static bool IsOfHeadsAhead(const PlannedStage& stage, const Touch& touch) {
-    if (!stage.heads_from.has_value()) return false;
-    return IsCache(touch) || touch.field == CONCERT_FIELD_PAGE_TABLE ||
-           touch.field == CONCERT_FIELD_LENGTHS || touch.field == CONCERT_FIELD_SLOTS;
-  }
-  bool Writes(size_t j, const StridedRange& memory) const {
-    return std::any_of(touches_[j].begin(), touches_[j].end(), [&](const Touch& touch) {
-      return touch.writes && Overlap(touch.memory, memory);
-    });
+    return stage.heads_from.has_value() && (IsOfKvCache(touch.field) || IsCacheTable(touch.field));
   }
 
   const Program& program_;

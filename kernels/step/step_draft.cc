@@ -70,14 +70,21 @@ std::vector<Touch> TouchesOf(const Op& op) {
   return touches;
 }
 
+bool AnyWrites(std::span<const Touch> touches, const StridedRange& memory) {
+  return std::any_of(touches.begin(), touches.end(),
+                     [&](const Touch& t) { return t.writes && Overlap(t.memory, memory); });
+}
+
+bool IsCacheTable(concert_field field) {
+  return field == CONCERT_FIELD_PAGE_TABLE || field == CONCERT_FIELD_LENGTHS ||
+         field == CONCERT_FIELD_SLOTS;
+}
+
 bool Draft::Reads(const StridedRange& memory) const {
   return std::any_of(touches.begin(), touches.end(),
                      [&](const Touch& t) { return t.reads && Overlap(t.memory, memory); });
 }
-bool Draft::Writes(const StridedRange& memory) const {
-  return std::any_of(touches.begin(), touches.end(),
-                     [&](const Touch& t) { return t.writes && Overlap(t.memory, memory); });
-}
+bool Draft::Writes(const StridedRange& memory) const { return AnyWrites(touches, memory); }
 uint32_t Draft::BufferOf(const StridedRange& memory) const {
   for (const Touch& touch : touches) {
     if (touch.memory == memory) return touch.buffer;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "kernels/access.h"
@@ -28,6 +29,12 @@ bool Overlap(const StridedRange& a, const StridedRange& b);
 
 // What an op reads and writes, by its operands.
 std::vector<Touch> TouchesOf(const Op& op);
+
+// Whether one of them writes any of the memory.
+bool AnyWrites(std::span<const Touch> touches, const StridedRange& memory);
+
+// Which tokens of a cache there are, and where.
+bool IsCacheTable(concert_field field);
 
 // Whether rows of `columns` elements, `stride` apart, from `begin` on, are the heads of a rotary
 // embedding's q, k and v, one behind the other, all in bf16.

@@ -3,6 +3,7 @@
 // these come through the exchange, and what has been appended is taken from there, too.
 #include <algorithm>
 
+#include "kernels/kv_cache_operand.h"
 #include "kernels/step/step_draft.h"
 
 namespace concert::kernels {
@@ -29,12 +30,8 @@ bool Attends(const Draft& draft, const StepGemm& gemm) {
 bool IsThereFromTheStart(const std::vector<Draft>& drafts, size_t attention, size_t maker) {
   for (const Draft* reader : {&drafts[attention], &drafts[maker]}) {
     for (const Touch& touch : reader->touches) {
-      const bool is_table = touch.field == CONCERT_FIELD_PAGE_TABLE ||
-                            touch.field == CONCERT_FIELD_LENGTHS ||
-                            touch.field == CONCERT_FIELD_SLOTS;
-      const bool is_cache =
-          touch.field == CONCERT_FIELD_K_CACHE || touch.field == CONCERT_FIELD_V_CACHE;
-      if (!is_table && !is_cache) continue;
+      const bool is_table = IsCacheTable(touch.field);
+      if (!is_table && !IsOfKvCache(touch.field)) continue;
       for (size_t i = kTablesStage + 1; i < attention; ++i) {
         if ((is_table || i != maker) && drafts[i].Writes(touch.memory)) return false;
       }

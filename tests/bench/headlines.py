@@ -90,13 +90,18 @@ def over_both(result):
     return f"{mps:.2f}× MPS, {worst:.2f}× at worst, and {summary_of(result)['time_sliced'][0]:.2f}× time-slicing"
 
 
+def over_own_graph(result):
+    """What a client that is alone makes of its own CUDA graph, from the least to the most."""
+    ratios = [over(result, s["name"], "local_graph") for s in result["scenarios"] if s["class"] == "alone"]
+    return f"{min(ratios):.2f}× to {max(ratios):.2f}× its own CUDA graph"
+
+
 def tenants_of_an_h100(result):
     urgent = named(result, "latency-beside-batch")
     high, kept = urgent["high_p99_over_solo"], urgent["kept_of_alone"]["concert"]
-    alone = [speedups_of(result, s)["local_graph"] for s in result["scenarios"] if s["class"] == "alone"]
     yield README, f"H100 {dated(result)}: a batch beside a high-priority client runs at {kept[1]:.2f}× its speed alone (that " \
                   f"client's p99: {high['concert']:.1f}× its own alone; MPS {high['mps']:.0f}×); one client alone: " \
-                  f"{min(alone):.2f}× to {max(alone):.2f}× its own CUDA graph; geomean of the clients' own {over_both(result)}"
+                  f"{over_own_graph(result)}; geomean of the clients' own {over_both(result)}"
     yield README, f"two with small GEMMs: {over(result, 'chain-16x2048-p2', 'mps'):.2f}× MPS and " \
                   f"{over(result, 'chain-16x2048-p2', 'time_sliced'):.1f}× time-slicing; eight with 512x1024: " \
                   f"{over(result, 'chain-512x1024-p8', 'mps'):.1f}× and {over(result, 'chain-512x1024-p8', 'time_sliced'):.1f}×"
@@ -111,8 +116,7 @@ def tenants_beside_others(result):
 
 
 def tenants_alone(result):
-    alone = [over(result, s["name"], "local_graph") for s in result["scenarios"]]
-    yield README, f"one client alone {quick_look(result)}: {min(alone):.2f}× to {max(alone):.2f}× its own CUDA graph"
+    yield README, f"one client alone {quick_look(result)}: {over_own_graph(result)}"
 
 
 def small_and_large(result, scenario, rival, digits=2):
