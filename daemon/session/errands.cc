@@ -42,9 +42,11 @@ void Errands::Start(absl::AnyInvocable<void()> work, absl::AnyInvocable<void()> 
 
 void Errands::Finish() {
   if (!ended_.load(std::memory_order_acquire)) return;
-  ended_.store(false, std::memory_order_relaxed);
+  // The thread's write may be still to come: after Finish, it would leave the descriptor readable
+  // and the control thread awake until another errand ends.
   eventfd_t ignored;
-  eventfd_read(wake_fd_.get(), &ignored);
+  if (eventfd_read(wake_fd_.get(), &ignored) != 0) return;
+  ended_.store(false, std::memory_order_relaxed);
   std::exchange(finish_, nullptr)();
 }
 

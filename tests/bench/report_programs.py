@@ -104,7 +104,7 @@ def measured():
 
 
 def predict(program, *options):
-    ran = subprocess.run([program, "--scenarios", SCENARIOS, *options], check=True, capture_output=True, text=True)
+    ran = subprocess.run([program, "--scenarios", SCENARIOS, *options], check=True, stdout=subprocess.PIPE, text=True)
     entries = map(json.loads, ran.stdout.splitlines())
     return {entry["name"]: entry["kinds"] for entry in entries}
 

@@ -63,6 +63,19 @@ TEST(ErrandsTest, NothingIsFinishedBeforeItsWorkHasEnded) {
   EXPECT_EQ(finished, 1);
 }
 
+// A descriptor that stays readable keeps the control thread from sleeping.
+TEST(ErrandsTest, NothingIsReadableBehindAnErrandThatWasFinishedAsSoonAsItCouldBe) {
+  Errands errands;
+  for (int i = 0; i < 2'000; ++i) {
+    int finished = 0;
+    errands.Begin<int>([] { return 1; }, [&](int one) { finished += one; });
+    while (errands.busy()) errands.Finish();
+    ASSERT_EQ(finished, 1);
+    pollfd wake{.fd = errands.wake_fd(), .events = POLLIN, .revents = 0};
+    for (int look = 0; look < 20; ++look) ASSERT_EQ(poll(&wake, 1, 0), 0) << "errand " << i;
+  }
+}
+
 TEST(ErrandsTest, WhatFinishesOneMayBeginAnother) {
   Errands errands;
   int sum = 0;
