@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Publishes result files of concert-bench: their JSON, tables and plots, and what docs/benchmarks/README.md says of them.
+"""Publishes result files of concert-bench: their JSON, tables and plots, and what docs/benchmarks/README.md and README.md say of them.
 
   tests/bench/publish.py RESULTS_DIR           every *.json there: gemm.json becomes docs/benchmarks/gemm-h200.json, ...;
                                                steps.1.json and steps.2.json become one file
@@ -20,6 +20,7 @@ import pathlib
 import re
 import sys
 
+import at_a_glance
 import headlines
 import report
 import report_data
@@ -129,22 +130,30 @@ def files_block(results, docs):
     return "\n".join(report.table_of(["file", "measured", "in short"], rows, text_columns=3)) + "\n"
 
 
-def with_block(text, name, content):
-    pattern = re.compile(rf"<!-- {name}: .*?<!-- end of {name} -->\n", re.DOTALL)
-    if len(pattern.findall(text)) != 1:
-        raise SystemExit(f"README.md must have one block '{name}'")
-    return pattern.sub(lambda _: BLOCK.format(name, content), text)
+def with_blocks(path, blocks):
+    """What the file is to say."""
+    text = path.read_text(encoding="utf-8")
+    for name, content in blocks.items():
+        pattern = re.compile(rf"<!-- {name}: .*?<!-- end of {name} -->\n", re.DOTALL)
+        if len(pattern.findall(text)) != 1:
+            raise SystemExit(f"{path} must have one block '{name}'")
+        text = pattern.sub(lambda _, block=BLOCK.format(name, content): block, text)
+    return text
 
 
-def readme_of(docs):
+def pages(docs):
+    """The pages with blocks of their own: path and text. README.md speaks of DOCS only."""
     results = results_in(docs)
-    text = (docs / "README.md").read_text(encoding="utf-8")
-    return with_block(with_block(text, "losses", losses_block(results)), "files", files_block(results, docs))
+    said = {docs / "README.md": with_blocks(docs / "README.md", {"losses": losses_block(results),
+                                                                 "files": files_block(results, docs)})}
+    if docs == DOCS:
+        said[ROOT / "README.md"] = with_blocks(ROOT / "README.md", {"results": at_a_glance.table(results)})
+    return said
 
 
 def stale(docs):
     """Files that do not say what the results do."""
-    said = {docs / "README.md": readme_of(docs)}
+    said = pages(docs)
     for name, result in results_in(docs).items():
         said[docs / f"{name}.md"] = "\n".join(report.table(result)) + "\n"
         said[docs / f"{name}.json"] = report_data.dump(result)
@@ -172,9 +181,10 @@ def main():
     else:
         for name, result in results_in(arguments.docs).items():
             report.write(result, arguments.docs / name, plots=True)
-    for path, text in model_tables(arguments.docs).items():
+    if arguments.docs == DOCS:
+        at_a_glance.write_plot(results_in(DOCS), DOCS)
+    for path, text in (model_tables(arguments.docs) | pages(arguments.docs)).items():
         path.write_text(text, encoding="utf-8")
-    (arguments.docs / "README.md").write_text(readme_of(arguments.docs), encoding="utf-8")
     return 0
 
 

@@ -238,21 +238,26 @@ def shrink(svg):
 
 def write_plots(result, target):
     """Writes target.svg and the suite's others; ValueError where one would be too large to publish."""
+    for suffix, plot in plots_of(result).items():
+        write_plot(lambda pyplot, plot=plot: plot(result, pyplot), header_line(result, short=True),
+                   target.with_name(target.name + suffix + ".svg"))
+
+
+def write_plot(plot, foot, path):
+    """What `plot` draws on a pyplot, with a line below it; ValueError where it would be too large to publish."""
     import matplotlib
     matplotlib.use("svg")
     # The same result gives the same file, and a name in it is text, not a drawing of its letters.
     matplotlib.rcParams.update({"svg.hashsalt": "concert", "svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"],
                                 "axes.spines.top": False, "axes.spines.right": False})
     from matplotlib import pyplot
-    for suffix, plot in plots_of(result).items():
-        figure = plot(result, pyplot)
-        figure.text(0.01, 0.003, header_line(result, short=True), fontsize=6, color="#666666")
-        figure.tight_layout(rect=(0, 0.01, 1, 1))
-        text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None})
-        pyplot.close(figure)
-        path = target.with_name(target.name + suffix + ".svg")
-        svg = shrink(text.getvalue())
-        if len(svg.encode()) > MAX_BYTES:
-            raise ValueError(f"{path} would have {len(svg.encode())} bytes; at most {MAX_BYTES}: draw less")
-        path.write_text(svg)
+    figure = plot(pyplot)
+    figure.text(0.01, 0.003, foot, fontsize=6, color="#666666")
+    figure.tight_layout(rect=(0, 0.01, 1, 1))
+    text = io.StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None})
+    pyplot.close(figure)
+    svg = shrink(text.getvalue())
+    if len(svg.encode()) > MAX_BYTES:
+        raise ValueError(f"{path} would have {len(svg.encode())} bytes; at most {MAX_BYTES}: draw less")
+    path.write_text(svg)
