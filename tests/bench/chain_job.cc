@@ -33,7 +33,7 @@ class ChainJob : public ClosedLoop {
     image_ = {};
     return absl::OkStatus();
   }
-  absl::Status RunFirst() override {
+  absl::Status RunFirst(TenantSlot&) override {
     if (absl::Status poisoned = PoisonOutputs(*client_, workload_); !poisoned.ok()) return poisoned;
     for (int set = 0; set < workload_.sets(); ++set) {
       if (absl::Status ran = client_->RunChain(set); !ran.ok()) return ran;

@@ -1,4 +1,5 @@
-// What the daemon decided, as its operator sees it (`concertctl plans`).
+// What the daemon decided, and which programs it has, as its operator sees it (`concertctl plans`,
+// `concertctl programs`).
 #ifndef CONCERT_TESTS_BENCH_PLAN_LOG_H_
 #define CONCERT_TESTS_BENCH_PLAN_LOG_H_
 
@@ -28,6 +29,15 @@ absl::StatusOr<std::vector<LoggedPlan>> AllLastPlans(const std::string& admin_so
 absl::StatusOr<std::vector<LoggedPlan>> LastPlans(const std::string& admin_socket,
                                                   uint64_t after_ns = 0,
                                                   const std::string& kind = "gemm");
+
+// Memory of a program's own.
+struct RegisteredProgram {
+  uint64_t arena_bytes = 0, slot_bytes = 0;  // and what the arena were if no two slots shared it
+  uint64_t workspace_bytes = 0;
+};
+
+// Of all sessions.
+absl::StatusOr<std::vector<RegisteredProgram>> RegisteredPrograms(const std::string& admin_socket);
 
 // What plans of batches of `gemms` ops (runs of programs) each say: "plans", how many there were of
 // each kind (form, ops, launches), the most frequent first; "plan", the newest one of the most

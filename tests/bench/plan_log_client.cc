@@ -23,18 +23,23 @@ const char* FormText(v1::PlanForm form) {
   }
 }
 
+template <typename Method, typename Request, typename Response>
+absl::Status Ask(const std::string& admin_socket, Method method, const Request& request,
+                 Response& response) {
+  ctl::Connection connection(admin_socket, kAnswerLimit);
+  const grpc::Status called = connection.Call(method, request, &response);
+  return absl::Status(static_cast<absl::StatusCode>(called.error_code()), called.error_message());
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<LoggedPlan>> AllLastPlans(const std::string& admin_socket,
                                                      uint64_t after_ns) {
-  ctl::Connection connection(admin_socket, kAnswerLimit);
   v1::ListPlansRequest request;
   request.set_max_plan_count(kPlans);
   v1::ListPlansResponse response;
-  const grpc::Status called =
-      connection.Call(&ctl::Connection::Stub::ListPlans, request, &response);
-  if (!called.ok())
-    return absl::Status(static_cast<absl::StatusCode>(called.error_code()), called.error_message());
+  absl::Status asked = Ask(admin_socket, &ctl::Connection::Stub::ListPlans, request, response);
+  if (!asked.ok()) return asked;
   std::vector<LoggedPlan> plans;
   for (const v1::Plan& plan : response.plans()) {
     if (plan.finished_at_ns() <= after_ns) break;
@@ -57,6 +62,22 @@ absl::StatusOr<std::vector<LoggedPlan>> LastPlans(const std::string& admin_socke
   absl::StatusOr<std::vector<LoggedPlan>> plans = AllLastPlans(admin_socket, after_ns);
   if (plans.ok()) std::erase_if(*plans, [&](const LoggedPlan& plan) { return plan.kind != kind; });
   return plans;
+}
+
+absl::StatusOr<std::vector<RegisteredProgram>> RegisteredPrograms(const std::string& admin_socket) {
+  v1::ListSessionsResponse response;
+  absl::Status asked =
+      Ask(admin_socket, &ctl::Connection::Stub::ListSessions, v1::ListSessionsRequest(), response);
+  if (!asked.ok()) return asked;
+  std::vector<RegisteredProgram> programs;
+  for (const v1::Session& session : response.sessions()) {
+    for (const v1::Program& program : session.programs()) {
+      programs.push_back({.arena_bytes = program.arena_bytes(),
+                          .slot_bytes = program.slot_bytes(),
+                          .workspace_bytes = program.workspace_bytes()});
+    }
+  }
+  return programs;
 }
 
 }  // namespace concert::bench

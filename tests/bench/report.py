@@ -154,6 +154,20 @@ def steps_table(result):
             *table_of(head, rows), *note, *unavailable_lines(result)]
 
 
+def programs_table(result):
+    """Older files lack it."""
+    def times(milliseconds):
+        return f"{statistics.median(milliseconds):.1f} (at most {max(milliseconds):.1f})"
+    def mib(count):
+        return f"{count / 2**20:.1f}"
+    rows = [[s["name"], times(programs["registering_ms"]), times(programs["first_run_ms"]), mib(programs["arena_bytes"]),
+             mib(programs["slot_bytes"]), mib(programs["workspace_bytes"])]
+            for s in result["scenarios"] if (programs := s.get("programs"))]
+    head = ["scenario", "registering, ms", "first run, ms", "arenas, MiB", "if no slots shared them", "workspaces, MiB"]
+    return ["", "What programs cost once, of a client (median) from its first op to the daemon's answer and from there to the end of its first "
+            "run, while the others do the same; and memory of their own, all clients together:", "", *table_of(head, rows)] if rows else []
+
+
 def unavailable_lines(result):
     """Why a baseline has a dash: the first reason; the file has all of them and what the driver said."""
     lines = [f"- `{s['name']}` has no {mode['name']}: {mode['why'].split('; ')[0]}."
@@ -241,7 +255,7 @@ def table(result):
     if result["suite"] == "tenants":
         return lines + tenants_table(result) + latency_table(result)
     if result["suite"] == "steps":
-        return lines + steps_table(result) + latency_table(result)
+        return lines + steps_table(result) + latency_table(result) + programs_table(result)
     if result["suite"] == "c3":
         return lines + report_overlap.c3_tables(result) + unavailable_lines(result)
     if result["suite"] == "collectives":

@@ -89,6 +89,7 @@ class ReportTest(unittest.TestCase):
         self.assertIn("| y | 8000 | 5000 | 10000 | 16000 | 50 % | 1.60 | 0.80 | 9.0e-03 |", text)
         self.assertIn("Weights are shared in `y`: the bound has them once; they are there once, sealed, in concert", text)
         self.assertIn("| y | 2 × s | mps | 180 (178–182) |", text)
+        self.assertIn("| y | 28.2 (at most 36.5) | 2.0 (at most 2.5) | 3.0 | 9.0 | 0.5 |", text)
         self.assertEqual([loss.over for loss in report_data.losses_of(result)], [])
         self.assertAlmostEqual(report_data.speedups_of(result, result["scenarios"][0])["best_baseline"], 1.6)
         result["scenarios"][0]["kept_of_alone"] = {"concert": [0.7, 0.65], "ops": [0.8, 0.8]}
@@ -194,7 +195,9 @@ def steps_result():
                 "latency_us": {"concert": [latency(120.0, 130.0)] * 2, "mps": [latency(180.0, 220.0)] * 2,
                                "ops": [latency(90.0, 100.0)] * 2},
                 "bound_steps_per_s": 16000.0, "share_of_bound": {"concert": 0.5}, "weights": "shared",
-                "weights_are": "once, sealed, in concert and ops; a copy for each client in the other modes"}
+                "weights_are": "once, sealed, in concert and ops; a copy for each client in the other modes",
+                "programs": {"registering_ms": [20.0, 36.5], "first_run_ms": [1.5, 2.5], "arena_bytes": 3 << 20,
+                             "slot_bytes": 9 << 20, "workspace_bytes": 1 << 19}}
     return {"suite": "steps", "header": HEADER | {"baselines": ["mps"], "policies": ["ops"], "laps": 20, "lap_ms": 100},
             "scenarios": [scenario], "summary": {}}
 

@@ -35,9 +35,12 @@ absl::StatusOr<std::unique_ptr<StepClient>> StepClient::Connect(const std::strin
       new StepClient(data, form, std::move(session).value(), std::move(queue).value()));
 }
 
-absl::Status StepClient::Prepare() {
+absl::Status StepClient::MakeMemory() {
   if (absl::Status made = MakeTensors(); !made.ok()) return made;
-  if (absl::Status made = MakeBindings(); !made.ok()) return made;
+  return MakeBindings();
+}
+
+absl::Status StepClient::ListStep() {
   return form_ == Form::kProgram ? RecordProgram() : ListOps();
 }
 

@@ -27,8 +27,10 @@ class StepClient {
   // Connects to the daemon at `socket`. The data must outlive the client.
   static absl::StatusOr<std::unique_ptr<StepClient>> Connect(const std::string& socket,
                                                              const StepData& data, Form form);
-  // Makes the weights and the cache, fills what steps give with NaN and records the step.
-  absl::Status Prepare();
+  // Makes the weights and the cache, and fills what steps give with NaN.
+  absl::Status MakeMemory();
+  // Lists the ops of a step; of a program, registers it.
+  absl::Status ListStep();
   // Runs a step and returns when it has ended.
   absl::Status RunStep();
   // Of the last step: the hidden state behind the last norm, or the logits. DATA_LOSS where the

@@ -30,9 +30,16 @@ class StepJob : public ClosedLoop {
     client_ = *std::move(client);
     return absl::OkStatus();
   }
-  absl::Status RunFirst() override {
-    if (absl::Status prepared = client_->Prepare(); !prepared.ok()) return prepared;
-    return client_->RunStep();
+  absl::Status RunFirst(TenantSlot& slot) override {
+    if (absl::Status made = client_->MakeMemory(); !made.ok()) return made;
+    const uint64_t begun_ns = NowNs();
+    if (absl::Status listed = client_->ListStep(); !listed.ok()) return listed;
+    const uint64_t listed_ns = NowNs();
+    if (absl::Status ran = client_->RunStep(); !ran.ok()) return ran;
+    if (options_.form != kProgramForm) return absl::OkStatus();
+    slot.registering_ms = static_cast<double>(listed_ns - begun_ns) / 1e6;
+    slot.first_run_ms = static_cast<double>(NowNs() - listed_ns) / 1e6;
+    return absl::OkStatus();
   }
   absl::StatusOr<double> Check() override {
     const absl::StatusOr<std::vector<uint16_t>> results = client_->Results();

@@ -72,6 +72,24 @@ absl::StatusOr<TenantStage> SetStage(const RunOptions& options, json& header) {
 
 double ToThousandths(double value) { return std::round(value * 1000) / 1000; }
 
+// What programs cost before their first run and beside it: of each client, and of the daemon's
+// memory all of them together.
+json DescribePrograms(const TenantSeries& measured) {
+  json described = json::object();
+  for (const TenantCrew::FirstRun& run : measured.first_runs) {
+    described["registering_ms"].push_back(ToThousandths(run.registering_ms));
+    described["first_run_ms"].push_back(ToThousandths(run.first_run_ms));
+  }
+  RegisteredProgram all;
+  for (const RegisteredProgram& program : measured.programs) {
+    all.arena_bytes += program.arena_bytes, all.slot_bytes += program.slot_bytes;
+    all.workspace_bytes += program.workspace_bytes;
+  }
+  described["arena_bytes"] = all.arena_bytes, described["slot_bytes"] = all.slot_bytes;
+  described["workspace_bytes"] = all.workspace_bytes;
+  return described;
+}
+
 absl::StatusOr<json> MeasureSteps(const TenantStage& stage, const StepScenario& scenario) {
   const absl::StatusOr<SeriesByMode> series = MeasureModes(stage, GroupOf(scenario));
   if (!series.ok()) return series.status();
@@ -93,6 +111,7 @@ absl::StatusOr<json> MeasureSteps(const TenantStage& stage, const StepScenario& 
     entry["weights_are"] =
         "once, sealed, in concert and ops; a copy for each client in the other modes";
   }
+  entry["programs"] = DescribePrograms(concert);
   entry.update(DescribePlans(concert.plans, /*gemms=*/1));
   return entry;
 }

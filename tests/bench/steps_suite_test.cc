@@ -67,6 +67,13 @@ TEST(StepsSuiteTest, StepsRunAsProcessesAndAreChecked) {
     EXPECT_GT(scenario["predicted_us"].get<double>(), 0);
     EXPECT_GT(scenario["planned_us"].get<double>(), 0);
     EXPECT_TRUE(scenario.contains("prediction_error"));
+    const json& programs = scenario["programs"];
+    for (const char* time : {"registering_ms", "first_run_ms"}) {
+      ASSERT_EQ(programs[time].size(), 2u) << programs;
+      for (const json& client : programs[time]) EXPECT_GT(client.get<double>(), 0) << time;
+    }
+    EXPECT_GT(programs["arena_bytes"].get<uint64_t>(), 0u);
+    EXPECT_GT(programs["slot_bytes"], programs["arena_bytes"]) << "slots share the arena";
   }
   const json &ragged = result["scenarios"][0], &tokens = result["scenarios"][1];
   EXPECT_EQ(ragged["client_names"][0], "t: 2 layers of 96, batch 3, context 5 to 40");

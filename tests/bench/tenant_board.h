@@ -40,6 +40,9 @@ struct TenantSlot {
   std::atomic<uint32_t> laps_done;
   std::array<char, 512> message;  // why it failed
   double worst_error;             // of the results before the first lap and after the last one
+  // A client's program: from its first op recorded to the daemon's answer, and from then on to the
+  // end of its first run. 0: it has none.
+  double registering_ms, first_run_ms;
   // Runs within the lap's window; those that its ends cut count by their share of time in it.
   double runs;
   uint32_t latency_count;  // of runs that ended in it, the first kMaxLatencies

@@ -93,6 +93,13 @@ std::vector<LoggedPlan> TenantCast::Plans() const {
   return plans.ok() ? *std::move(plans) : std::vector<LoggedPlan>{};
 }
 
+std::vector<RegisteredProgram> TenantCast::Programs() const {
+  if (!node_.daemon) return {};
+  absl::StatusOr<std::vector<RegisteredProgram>> programs =
+      RegisteredPrograms(node_.daemon->admin_socket());
+  return programs.ok() ? *std::move(programs) : std::vector<RegisteredProgram>{};
+}
+
 absl::Status TenantCast::Explain(const absl::Status& status) const {
   if (status.ok() || absl::IsCancelled(status)) return status;
   std::string message = absl::StrCat(mode_.name, ": ", status.message());

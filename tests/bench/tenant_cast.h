@@ -49,6 +49,8 @@ class TenantCast {
   TenantCrew& crew() { return *crew_; }
   // The last plans of the mode's daemon, newest first; none where there is no private daemon.
   std::vector<LoggedPlan> Plans() const;
+  // The programs of all sessions of the mode's daemon; none where there is no private daemon.
+  std::vector<RegisteredProgram> Programs() const;
   // `status`, and if it is an error, with the mode's name and what the GPU and MPS say.
   absl::Status Explain(const absl::Status& status) const;
 

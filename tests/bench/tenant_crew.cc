@@ -134,6 +134,15 @@ absl::Status TenantCrew::AwaitReady() {
       "run for the first time", options_.start_limit);
 }
 
+std::vector<TenantCrew::FirstRun> TenantCrew::FirstRuns() const {
+  std::vector<FirstRun> runs;
+  for (size_t i = 0; i < processes_.size(); ++i) {
+    const TenantSlot& slot = board_->slots[i];
+    runs.push_back({.registering_ms = slot.registering_ms, .first_run_ms = slot.first_run_ms});
+  }
+  return runs;
+}
+
 absl::Status TenantCrew::RunWindow(uint64_t participants, std::chrono::microseconds window) {
   board_->window_us = static_cast<uint32_t>(window.count());
   board_->warmup_us = board_->window_us / kWarmupShare;

@@ -35,6 +35,11 @@ class TenantCrew {
     std::vector<std::vector<double>> latencies_us;  // [client]: of its runs
   };
 
+  // How long a client's program took; see TenantSlot.
+  struct FirstRun {
+    double registering_ms = 0, first_run_ms = 0;
+  };
+
   static absl::StatusOr<std::unique_ptr<TenantCrew>> Start(const TenantGroup& group,
                                                            const Options& options);
   ~TenantCrew();
@@ -42,6 +47,8 @@ class TenantCrew {
   // Until every client has run, and checked, all that it has once. This error and the others name
   // every client that failed, what it is, its step and its reason.
   absl::Status AwaitReady();
+  // [process]. REQUIRES: they are ready.
+  std::vector<FirstRun> FirstRuns() const;
   // Bit i of `participants`: client i runs. The others sleep. Where a client is so slow that it
   // finishes no run within the window, the lap is repeated with a longer one.
   absl::StatusOr<Lap> RunLap(uint64_t participants, std::chrono::microseconds window);

@@ -26,8 +26,9 @@ class TenantJob {
   // Opens the GPU. One process of a crew after the other: of many that make contexts at once, a
   // driver or an MPS server may refuse some, and then nobody knows who was one too many.
   virtual absl::Status Open() = 0;
-  // Runs whatever laps will run, once, with outputs that were poisoned before.
-  virtual absl::Status RunFirst() = 0;
+  // Runs whatever laps will run, once, with outputs that were poisoned before, and notes in the
+  // process's first slot how long a program took.
+  virtual absl::Status RunFirst(TenantSlot& slot) = 0;
   // The relative error of the results as they are now, the largest of all. DATA_LOSS where it is
   // more than results may have.
   virtual absl::StatusOr<double> Check() = 0;

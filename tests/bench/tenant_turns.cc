@@ -137,7 +137,8 @@ absl::Status RunTurn(const TenantStage& stage, const TenantGroup& group,
   if (absl::Status ran = RunLaps(stage, group, laps, with_solo, turn); !ran.ok()) return ran;
   for (size_t i = 0; i < turn.size(); ++i) {
     absl::Status finished = turn.Let(i, [&](TenantCast& cast, TenantSeries& measured) {
-      measured.plans = cast.Plans();
+      measured.plans = cast.Plans(), measured.programs = cast.Programs();
+      measured.first_runs = cast.crew().FirstRuns();
       const absl::StatusOr<std::vector<double>> errors = cast.crew().Finish();
       if (errors.ok()) measured.AddErrors(*errors);
       return errors.status();

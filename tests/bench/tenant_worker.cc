@@ -71,7 +71,7 @@ class Worker {
     PassTurn(board_);  // also when this one failed: the others say how they fared
     if (!opened.ok()) return opened;
     Note(TenantStep::kFirstRuns);
-    if (absl::Status ran = job.RunFirst(); !ran.ok()) return ran;
+    if (absl::Status ran = job.RunFirst(slot()); !ran.ok()) return ran;
     Note(TenantStep::kFirstCheck);
     if (absl::Status checked = Check(job); !checked.ok()) return checked;
     Note(TenantStep::kLaps);

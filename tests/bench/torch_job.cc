@@ -119,7 +119,7 @@ class TorchJob : public TenantJob {
         .status();
   }
   absl::Status Open() override { return Order({{"order", "open"}}).status(); }
-  absl::Status RunFirst() override { return Order({{"order", "build"}}).status(); }
+  absl::Status RunFirst(TenantSlot&) override { return Order({{"order", "build"}}).status(); }
   absl::StatusOr<double> Check() override {
     const absl::StatusOr<json> answer = Order({{"order", "check"}});
     if (!answer.ok()) return answer.status();
