@@ -107,7 +107,7 @@ typedef struct concert_connect_options {
   const char* client_name;   /* shown to operators, at most 63 bytes; NULL: the program's name */
   uint64_t gpu_mask;         /* bit i: GPU i will be used; 0: all */
   int64_t timeout_ns;        /* bound of connecting and of every later control call, waiting for
-                                those of other threads included; 0: 5 s */
+                                those of other threads included; 0: 30 s */
   int64_t submit_timeout_ns; /* how long a submit waits while the ring is full; 0: 1 s; < 0: not at
                                 all */
   uint32_t batches;          /* concert_batches; see concert_batch_begin. Since 1.4 */

@@ -280,7 +280,7 @@ def connect(socket: str | os.PathLike[str] | None = None, *, name: str | None = 
 
     socket: None: $CONCERT_SOCKET, else /run/concert/concert.sock. name: shown to operators, at most
     63 bytes; None: the program's. gpus: the GPUs that will be used; None: all. timeout: of
-    connecting and every later control call, in seconds (5). submit_timeout: how long a submit waits
+    connecting and every later control call, in seconds (30). submit_timeout: how long a submit waits
     while the ring is full, in seconds (1); 0: not at all. fallback: what to do without a daemon.
 
     Unavailable: no daemon answers, or no libconcert is found. FailedPrecondition: library, package

@@ -21,7 +21,9 @@
 namespace concert::client {
 namespace {
 
-constexpr int64_t kConnectTimeoutNs = 5'000'000'000;
+// The daemon makes memory and programs of all clients one after the other, and on a machine that is
+// short of CPUs with a tenth of one.
+constexpr int64_t kConnectTimeoutNs = 30'000'000'000;
 constexpr int64_t kSubmitTimeoutNs = 1'000'000'000;
 constexpr int64_t kHangupCheckNs = 10'000'000;
 // Between requests for the room that programs of batches have given up.
