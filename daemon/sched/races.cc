@@ -48,16 +48,12 @@ bool Share(const Accesses& earlier, const Accesses& later, int& pieces_left, Rac
 Races::Races(const OpPool& pool, uint32_t max_ops, uint32_t max_queues)
     : pool_(pool),
       records_(std::make_unique_for_overwrite<Record[]>(max_ops)),
-      newest_(max_queues, kNone),
-      ended_(max_queues) {}
+      queues_(max_queues),
+      newest_queue_(max_queues, kNone) {}
 
 void Races::Submit(OpId op, uint32_t session, std::span<const OpId> direct, bool opaque) {
+  AddToQueue(op, session);
   Record& record = records_[op];
-  record.session = session;
-  record.newer = kNone;
-  record.older = newest_[session];
-  if (record.older != kNone) records_[record.older].newer = op;
-  newest_[session] = op;
   record.next_unchecked = kNone;
   (unchecked_.first == kNone ? unchecked_.first : records_[unchecked_.last].next_unchecked) = op;
   unchecked_.last = op;
@@ -65,6 +61,26 @@ void Races::Submit(OpId op, uint32_t session, std::span<const OpId> direct, bool
   record.opaque = opaque;
   record.clock.clear();
   for (const OpId before : direct) Follow(op, before);
+}
+
+void Races::AddToQueue(OpId op, uint32_t session) {
+  const QueueId id = pool_[op].queue;
+  Queue& queue = queues_[id];
+  Record& record = records_[op];
+  record.admission = pool_[op].admission;
+  record.newer = kNone;
+  record.older = queue.newest;
+  queue.newest = op;
+  if (record.older != kNone) {
+    records_[record.older].newer = op;
+    return;
+  }
+  QueueId& newest = newest_queue_[session];
+  queue.session = session;
+  queue.newer = kNone;
+  queue.older = newest;
+  if (newest != kNone) queues_[newest].newer = id;
+  newest = id;
 }
 
 void Races::SetBounds(OpId op) {
@@ -91,7 +107,7 @@ void Races::Follow(OpId op, OpId direct) {
 
 void Races::Advance(OpId op, const Tick& tick) {
   // Its own queue's ops are before it anyway, and what has ended is before everything.
-  if (tick.queue == pool_[op].queue || tick.admission <= ended_[tick.queue]) return;
+  if (tick.queue == pool_[op].queue || tick.admission <= queues_[tick.queue].ended) return;
   Record& record = records_[op];
   for (Tick& known : record.clock) {
     if (known.queue != tick.queue) continue;
@@ -106,10 +122,16 @@ void Races::Advance(OpId op, const Tick& tick) {
 }
 
 void Races::End(OpId op) {
-  const Record& record = records_[op];
-  (record.newer == kNone ? newest_[record.session] : records_[record.newer].older) = record.older;
-  if (record.older != kNone) records_[record.older].newer = record.newer;
-  ended_[pool_[op].queue] = pool_[op].admission;
+  const QueueId id = pool_[op].queue;
+  Queue& queue = queues_[id];
+  queue.ended = records_[op].admission;
+  if (records_[op].newer != kNone) {
+    records_[records_[op].newer].older = kNone;
+    return;
+  }
+  queue.newest = kNone;
+  (queue.newer == kNone ? newest_queue_[queue.session] : queues_[queue.newer].older) = queue.older;
+  if (queue.older != kNone) queues_[queue.older].newer = queue.newer;
 }
 
 bool Races::Next(absl::FunctionRef<bool(const OpSlot&)> ended, Race& race) {
@@ -121,13 +143,13 @@ bool Races::Next(absl::FunctionRef<bool(const OpSlot&)> ended, Race& race) {
   return false;
 }
 
-bool Races::Ordered(OpId earlier, OpId later) const {
-  const OpSlot& slot = pool_[earlier];
-  if (slot.queue == pool_[later].queue || SameCollective(slot, pool_[later])) return true;
-  const auto& clock = records_[later].clock;
-  return std::any_of(clock.begin(), clock.end(), [&](const Tick& tick) {
-    return tick.queue == slot.queue && tick.admission >= slot.admission;
-  });
+// The admission of the queue's last op that the later one is ordered behind, and so behind all
+// before.
+uint64_t Races::OrderedUpTo(QueueId queue, OpId later) const {
+  for (const Tick& tick : records_[later].clock) {
+    if (tick.queue == queue) return tick.admission;
+  }
+  return 0;
 }
 
 // Whether they may share what one of them writes, by their bounds: nearly always not.
@@ -148,22 +170,37 @@ bool Races::MayRace(OpId op) const {
          slot.state == OpState::kOffered;
 }
 
+// The nearest of its races: a wait for that one is enough.
 bool Races::Check(OpId later, absl::FunctionRef<bool(const OpSlot&)> ended, Race& race) const {
-  const Record& record = records_[later];
-  if (record.opaque || !pool_[later].may_launch) return false;
-  Accesses accesses;  // when first needed
-  int comparisons = 0, close_looks = 0, pieces_left = kMaxPieces;
-  for (OpId op = record.older; op != kNone && comparisons < kMaxComparisons;
-       op = records_[op].older, ++comparisons) {
-    if (!Near(op, later) || !MayRace(op) || Ordered(op, later)) continue;
-    if (close_looks == kMaxCloseLooks) return false;
-    if (close_looks++ == 0) accesses = AccessesOf(pool_[later].op);
-    if (!Share(AccessesOf(pool_[op].op), accesses, pieces_left, race) || ended(pool_[op])) continue;
-    race.earlier = op;
-    race.later = later;
-    return true;
+  const QueueId own = pool_[later].queue;
+  if (records_[later].opaque || !pool_[later].may_launch) return false;
+  Search search;
+  for (QueueId queue = newest_queue_[queues_[own].session]; queue != kNone;
+       queue = queues_[queue].older) {
+    if (queue != own) CheckQueue(queue, later, ended, search, race);
   }
-  return false;
+  return search.nearest != 0;
+}
+
+// Against the ops of another queue of the session, the newest first.
+void Races::CheckQueue(QueueId queue, OpId later, absl::FunctionRef<bool(const OpSlot&)> ended,
+                       Search& search, Race& race) const {
+  const uint64_t before = std::max(OrderedUpTo(queue, later), search.nearest);
+  const uint64_t now = records_[later].admission;
+  for (OpId op = queues_[queue].newest; op != kNone && records_[op].admission > before;
+       op = records_[op].older) {
+    if (search.comparisons-- <= 0) return;
+    if (records_[op].admission > now || !Near(op, later) || !MayRace(op)) continue;
+    if (SameCollective(pool_[op], pool_[later])) continue;
+    if (search.close_looks-- <= 0) return;
+    Race found{.earlier = op, .later = later};
+    const Accesses earlier = AccessesOf(pool_[op].op);
+    if (!Share(earlier, AccessesOf(pool_[later].op), search.pieces, found) || ended(pool_[op]))
+      continue;
+    race = found;
+    search.nearest = records_[op].admission;
+    return;
+  }
 }
 
 }  // namespace concert::daemon

@@ -12,8 +12,9 @@
 // of a race, and the earlier one only when it is launched or offered: whatever comes now comes
 // after what it waited for.
 //
-// Fixed storage. An op costs a microsecond, and some twenty at most, whatever its client sends. Not
-// thread-safe.
+// Fixed storage. An op is compared with those of its session's other queues that its clock does not
+// name, which nearly always are few: it costs a microsecond, and some twenty at most, whatever its
+// client sends. Not thread-safe.
 #ifndef CONCERT_DAEMON_SCHED_RACES_H_
 #define CONCERT_DAEMON_SCHED_RACES_H_
 
@@ -32,8 +33,8 @@ class Races {
  public:
   // Other queues that one clock can name; an op behind unfinished ops of more is opaque.
   static constexpr int kMaxClock = 32;
-  // Ops of its session that one is compared with, the newest: all that a session may have admitted
-  // and unfinished.
+  // Ops that one is compared with, the newest of each queue first: all that a session may have
+  // admitted and unfinished.
   static constexpr int kMaxComparisons = 256;
   // Of these, such as have bounds that overlap and are compared to the byte; and what all of that
   // may take (kernels/strided_range.h). Beyond, nothing is found.
@@ -72,31 +73,46 @@ class Races {
   };
   // Of an op in flight. No initialisers: memory is touched only as far as it is used.
   struct Record {
-    uint32_t session;
-    OpId newer, older;  // in its session
+    OpId newer, older;  // in its queue
     OpId next_unchecked;
     bool opaque;
-    kernels::InlineList<Tick, kMaxClock> clock;
-    // Bounds of its operands, and of what it writes.
-    kernels::InlineList<kernels::ByteRange, kernels::kMaxOperands> touched;
+    uint64_t admission;
+    // Bounds of what it writes, and of its operands.
     kernels::ByteRange written;
+    kernels::InlineList<kernels::ByteRange, kernels::kMaxOperands> touched;
+    kernels::InlineList<Tick, kMaxClock> clock;
+  };
+  // With ops in flight it is in the list of its session's.
+  struct Queue {
+    OpId newest = kNone;
+    uint32_t session = 0;
+    QueueId newer = kNone, older = kNone;  // in that list
+    uint64_t ended = 0;                    // admission of its last op that has ended
+  };
+  // For what races with one op.
+  struct Search {
+    int comparisons = kMaxComparisons, close_looks = kMaxCloseLooks, pieces = kMaxPieces;  // left
+    uint64_t nearest = 0;  // admission of the newest that was found; 0: none was
   };
   struct List {
     OpId first = kNone, last = kNone;
   };
 
+  void AddToQueue(OpId op, uint32_t session);
   void SetBounds(OpId op);
   void Follow(OpId op, OpId direct);
   void Advance(OpId op, const Tick& tick);
-  bool Ordered(OpId earlier, OpId later) const;
+  uint64_t OrderedUpTo(QueueId queue, OpId later) const;
   bool Near(OpId a, OpId b) const;
   bool MayRace(OpId op) const;
   bool Check(OpId later, absl::FunctionRef<bool(const OpSlot&)> ended, Race& race) const;
+  void CheckQueue(QueueId queue, OpId later, absl::FunctionRef<bool(const OpSlot&)> ended,
+                  Search& search, Race& race) const;
 
   const OpPool& pool_;
   const std::unique_ptr<Record[]> records_;  // by OpId
-  std::vector<OpId> newest_;                 // by session
-  std::vector<uint64_t> ended_;              // by queue: admission of its last op that has ended
+  std::vector<Queue> queues_;
+  std::vector<QueueId> newest_queue_;  // by session: the last that got its first op
   List unchecked_;
 };
 
