@@ -17,6 +17,7 @@ class Attack:
     # Latency, beside that of burners; how long others are locked out; memory. That the daemon lives, ends when it is
     # told to, holds no session that has gone and that every result is right goes without saying.
     judged: tuple = JUDGED
+    p50_factor: int = 2     # times that beside burners
     unjudged_why: str = ""     # why not by all of that
     address_space_mb: int = 0  # what the daemon may take beyond its start; 0: no limit
     settings: str = ""      # of the daemon, as lines of its configuration
@@ -30,6 +31,8 @@ ATTACKS = (
     Attack("silent", "connections that never say Hello", count=128, processes=2),
     Attack("blocked", "queues full of ops that wait for what nobody signals"),
     Attack("kinds", "floods of refused ops, each of another unknown kind"),
+    # What it has running when an op of the high class comes is waited for, as on a GPU: 32 copies of some 10 us.
+    Attack("flood", "floods of copies, which are as they should be, of 64 sessions", count=64, witness="gemm", p50_factor=4),
     Attack("opens", "refused parts of collectives of 255 ranks", witness="reduce"),
     Attack("mappings", "four users with 16,384 buffers each", count=16_384, processes=4,
            own_users=True),

@@ -11,8 +11,8 @@ they can make it spend got a quota and a budget. Made by `tests/fault/hostile/ho
 measured and judged. The attacks are those of `tests/fault/hostile/attacks.py`, of 256 sessions where nothing
 else is said; `ctest -R hostile` runs each of them and knows the bounds.
 
-The healthy client is another user's. It copies 64 bytes with high priority, again and again, or reduces 64 numbers of
-two ranks; in brackets what it takes beside plain burners that use as much CPU as the attackers or, if that is longer,
+The healthy client is another user's. It copies 64 bytes with high priority, again and again, multiplies 16 rows by 16
+columns, or reduces 64 numbers of two ranks; in brackets what it takes beside plain burners that use as much CPU as the attackers or, if that is longer,
 alone. What lasted longer than the measurement counts with the measurement's length. "Locked out" is the longest that
 anybody took to connect in any round. "Memory" is what the daemon takes above its start: during the attack without what it
 shares with clients, and after the attackers have gone. A number after "yes" or "no" names a note on what is not judged.

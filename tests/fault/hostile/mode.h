@@ -30,6 +30,7 @@ struct Mode {
 int Refuse(const Orders& orders);
 int Kinds(const Orders& orders);
 int Wakes(const Orders& orders);
+int Flood(const Orders& orders);
 int Offers(const Orders& orders);
 int Opens(const Orders& orders);
 int Blocked(const Orders& orders);
@@ -47,6 +48,7 @@ int Programs(const Orders& orders);
 
 // Each does something ordinary again and again and prints what it took as one line of JSON.
 int WitnessCopy(const Orders& orders);
+int WitnessGemm(const Orders& orders);
 int WitnessReduce(const Orders& orders);
 int WitnessConnect(const Orders& orders);
 int WitnessSealed(const Orders& orders);

@@ -16,27 +16,31 @@ constexpr uint16_t kFirstUnknownKind = 64;
 constexpr uint64_t kOpsPerVisit = 256;
 constexpr useconds_t kPause_us = 100;
 
-// Fills the rings of all sessions again and again, with ops of the kinds that `next_kind` gives.
-int Flood(const Orders& orders, const HostileSessions& sessions,
-          const std::function<uint16_t()>& next_kind) {
+// Fills the rings of all sessions again and again, with what next(session) gives.
+int FillRings(const Orders& orders, const HostileSessions& sessions,
+              const std::function<concert_descriptor(size_t session)>& next) {
   SayReady();
   uint64_t ops = 0;
   while (!orders.Over()) {
     bool any = false;
-    for (const auto& session : sessions) {
-      const uint64_t room = std::min(session->Room(), kOpsPerVisit);
-      if (room == 0 || session->Closed()) continue;
+    for (size_t i = 0; i < sessions.size(); ++i) {
+      HostileSession& session = *sessions[i];
+      const uint64_t room = std::min(session.Room(), kOpsPerVisit);
+      if (room == 0 || session.Closed()) continue;
       any = true;
-      for (uint64_t i = 0; i < room; ++i) {
-        concert_descriptor bad{};
-        bad.kind = next_kind();
-        session->Stage(static_cast<int>(ops++ % session->queue_count()), bad);
-      }
-      session->Publish();
+      for (uint64_t op = 0; op < room; ++op)
+        session.Stage(static_cast<int>(ops++ % session.queue_count()), next(i));
+      session.Publish();
     }
     if (!any) usleep(kPause_us);
   }
   return 0;
+}
+
+concert_descriptor OfKind(uint16_t kind) {
+  concert_descriptor op{};
+  op.kind = kind;
+  return op;
 }
 
 // Stays as it is until the time is over.
@@ -49,13 +53,25 @@ int Idle(const Orders& orders) {
 }  // namespace
 
 int Refuse(const Orders& orders) {
-  return Flood(orders, OpenSessions(orders, 1), [] { return kNoKind; });
+  return FillRings(orders, OpenSessions(orders, 1), [](size_t) { return OfKind(kNoKind); });
 }
 
 int Kinds(const Orders& orders) {
-  return Flood(orders, OpenSessions(orders, 1), [kind = kFirstUnknownKind]() mutable {
-    return kind = std::max<uint16_t>(kFirstUnknownKind, kind + 1);  // wraps
+  return FillRings(orders, OpenSessions(orders, 1), [kind = kFirstUnknownKind](size_t) mutable {
+    return OfKind(kind = std::max<uint16_t>(kFirstUnknownKind, kind + 1));  // wraps
   });
+}
+
+int Flood(const Orders& orders) {
+  HostileSessions sessions = OpenSessions(orders, 1);
+  std::vector<concert_descriptor> copies;
+  for (const auto& session : sessions) {
+    const std::vector<uint32_t> buffers = session->Allocate(1, 4096);
+    if (buffers.empty()) break;
+    copies.push_back(MakeCopy(buffers[0]));
+  }
+  sessions.resize(copies.size());
+  return FillRings(orders, sessions, [&](size_t session) { return copies[session]; });
 }
 
 int Wakes(const Orders& orders) {
@@ -65,7 +81,7 @@ int Wakes(const Orders& orders) {
       session->client().SetWaiters(queue, 1);
     }
   }
-  return Flood(orders, sessions, [] { return kNoKind; });
+  return FillRings(orders, sessions, [](size_t) { return OfKind(kNoKind); });
 }
 
 int Offers(const Orders& orders) {

@@ -110,6 +110,28 @@ int WitnessCopy(const Orders& orders) {
   return 0;
 }
 
+int WitnessGemm(const Orders& orders) {
+  constexpr uint32_t kSide = 16, kCount = kSide * kSide;
+  Session session = Open(orders);
+  Queue queue = session.CreateQueue({.priority = kHigh}).value();
+  const auto allocate = [&] { return session.Allocate(kCount * sizeof(float)).value(); };
+  const Buffer a = allocate(), w = allocate(), d = allocate();
+  w.Write(std::vector<float>(kCount, 0.5F).data(), w.bytes()).Check();
+  float round = 0;
+  Print(Measure(orders, kThink_us, [&](Clock::time_point end) {
+    ++round;
+    a.Write(std::vector<float>(kCount, round).data(), a.bytes()).Check();
+    const Ticket done =
+        queue.Gemm({.m = kSide, .n = kSide, .k = kSide, .a = a, .w = w, .d = d, .dtype = kFp32});
+    if (const Status status = done.Wait(Until(end)); !status.ok()) return status;
+    std::vector<float> received(kCount);
+    d.Read(received.data(), d.bytes()).Check();
+    const bool right = received == std::vector<float>(kCount, kSide * 0.5F * round);
+    return right ? Status() : WrongResult();
+  }));
+  return 0;
+}
+
 int WitnessReduce(const Orders& orders) {
   constexpr size_t kCount = 64;
   struct Rank {
