@@ -160,6 +160,7 @@ absl::Status Daemon::OpenDevices() {
                 .split_sums = config_.split_sums == "fastest" ? kernels::SplitSums::kFastest
                                                               : kernels::SplitSums::kRepeatable,
                 .program_engine = EngineOf(config_.program_engine),
+                .low_class_sm_percent = static_cast<int>(config_.low_class_sm_percent),
                 .nvtx = config_.nvtx,
                 .refuse_unusable_gpu = config_.unusable_gpu == "error"});
   if (!choice.ok()) return choice.status();

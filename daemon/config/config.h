@@ -40,6 +40,7 @@ struct Config {
   int64_t backlog_us = defaults::kBacklogUs;
   std::string split_sums = "repeatable";
   std::string program_engine = "auto";
+  int64_t low_class_sm_percent = defaults::kLowClassSmPercent;
   int64_t spin_us = defaults::kSpinUs;
   bool pin_dispatchers = defaults::kPinDispatchers;
 

@@ -12,6 +12,8 @@ namespace concert::daemon::defaults {
 inline constexpr int64_t kDepth = 1;
 inline constexpr int64_t kBacklogUs = 16;
 inline constexpr int64_t kSpinUs = 200;
+// Measured: docs/adr/0035-shares-of-the-sms.md.
+inline constexpr int64_t kLowClassSmPercent = 25;
 // Collectives come every few hundred microseconds, and all ranks of one wait for the threads that
 // launch it: to wake up costs them 17 us (two H100s). So those spin so many times as long.
 inline constexpr int64_t kCollectiveSpins = 10;

@@ -103,6 +103,13 @@ const std::array kSettings = {
             .help =
                 "What runs programs on a GPU: one kernel for the whole step where it can, a CUDA "
                 "graph of their ops, or whichever gets more done."},
+    Setting{.key = "low_class_sm_percent",
+            .member = &Config::low_class_sm_percent,
+            .min = 10,
+            .max = 50,
+            .help = "Of a GPU's SMs, what programs of lower classes have together while the high "
+                    "class runs programs, too; of what arithmetic bounds always half. More makes "
+                    "all together faster and the high class slower."},
     Setting{
         .key = "spin_us",
         .member = &Config::spin_us,

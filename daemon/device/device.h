@@ -193,6 +193,7 @@ struct NodeOptions {
   bool sim_pacing = true;  // sim: real-time pacing; false: as fast as the CPU computes
   kernels::SplitSums split_sums = kernels::SplitSums::kRepeatable;        // cuda
   kernels::ProgramEngine program_engine = kernels::ProgramEngine::kAuto;  // cuda
+  int low_class_sm_percent = defaults::kLowClassSmPercent;                // cuda
   bool nvtx = false;                 // cuda: an NVTX range around each launch
   bool refuse_unusable_gpu = false;  // auto: an error instead of NodeChoice::degraded
   std::string hardware_root = "/";   // where to look for sys/ and dev/

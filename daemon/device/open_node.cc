@@ -19,6 +19,7 @@ absl::StatusOr<std::unique_ptr<Node>> OpenCuda([[maybe_unused]] const NodeOption
                        .collective_sms = options.collective_sms,
                        .collective_spin_ns = options.collective_spin_ns,
                        .program_engine = options.program_engine,
+                       .low_class_sm_percent = options.low_class_sm_percent,
                        .nvtx = options.nvtx});
 #else
   return absl::UnimplementedError("this concertd was built without CUDA");

@@ -13,11 +13,12 @@ StepSms::~StepSms() {
   }
 }
 
-absl::Status StepSms::Open(const Driver& driver, int gpu, int sm_count, ProgramEngine engine) {
+absl::Status StepSms::Open(const Driver& driver, int gpu, const Options& options) {
   driver_ = &driver;
   gpu_ = gpu;
-  engine_ = engine;
-  sm_count_ = std::min(sm_count, static_cast<int>(kMaxStepBlocks));
+  engine_ = options.engine;
+  sm_count_ = std::min(options.sm_count, static_cast<int>(kMaxStepBlocks));
+  low_class_sms_ = sm_count_ * options.low_class_percent / 100;
   for (Launch& launch : launches_) {
     CONCERT_RETURN_IF_DRIVER_ERROR(driver, gpu, cuEventCreate, &launch.end,
                                    CU_EVENT_DISABLE_TIMING);
@@ -42,7 +43,7 @@ StepSms::Share StepSms::ShareOfLast() const {
   const bool high = at_work_.last().high;
   int all = sm_count_;
   if (at_work_.classes_differ()) {
-    const int others_have = sm_count_ / (at_work_.others_compute() ? 2 : 4);
+    const int others_have = at_work_.others_compute() ? sm_count_ / 2 : low_class_sms_;
     all = high ? sm_count_ - others_have : others_have;
   }
   const int clients = high ? at_work_.high() : at_work_.clients() - at_work_.high();

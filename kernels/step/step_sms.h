@@ -20,8 +20,8 @@ namespace concert::kernels::cuda {
 // be on the GPU at once have no more blocks than it has SMs, together. One that would make it more
 // is put behind others, whose place it takes. A client that is alone has all SMs; several that are
 // at work share them equally, and where some are of the high class and some are not, the others
-// have a quarter of the SMs together, or half where some of their work is bound by arithmetic: what
-// is bound by memory does not get twice as much done with twice the SMs.
+// have a part of the SMs together, half where some of their work is bound by arithmetic: what is
+// bound by memory does not get twice as much done with twice the SMs.
 //
 // The dispatcher's.
 class StepSms {
@@ -30,13 +30,19 @@ class StepSms {
   static constexpr size_t kMaxLaunches = 32;
   static constexpr int kMaxShares = 8;  // an eighth of the SMs is the least that a launch gets
 
+  struct Options {
+    int sm_count;
+    ProgramEngine engine;
+    int low_class_percent;  // of the SMs, beside the high class
+  };
+
   StepSms() = default;
   StepSms(const StepSms&) = delete;
   StepSms& operator=(const StepSms&) = delete;
   ~StepSms();
 
   // REQUIRES: the GPU's context is current, here and below.
-  absl::Status Open(const Driver& driver, int gpu, int sm_count, ProgramEngine engine);
+  absl::Status Open(const Driver& driver, int gpu, const Options& options);
   // Whether it was opened.
   bool usable() const { return driver_ != nullptr; }
 
@@ -98,6 +104,7 @@ class StepSms {
   const Driver* driver_ = nullptr;
   int gpu_ = 0;
   int sm_count_ = 0;
+  int low_class_sms_ = 0;
   ProgramEngine engine_ = ProgramEngine::kAuto;
   AtWork at_work_;
   EngineContest contest_;

@@ -141,7 +141,8 @@ absl::Status CudaDevice::PrepareStepKernel(const CudaOptions& options) {
   }
   if (absl::Status status = step_reports_->Open(driver_, gpu_, policies::kLaneCount); !status.ok())
     return status;
-  return step_sms_->Open(driver_, gpu_, info_.model.sm_count, options.program_engine);
+  return step_sms_->Open(
+      driver_, gpu_, {info_.model.sm_count, options.program_engine, options.low_class_sm_percent});
 }
 
 absl::Status CudaDevice::CreateWorkspaces() {

@@ -14,6 +14,7 @@ struct CudaOptions {
   int collective_sms = 0;                                  // DeviceModel::collective_sms
   int64_t collective_spin_ns = defaults::kSpinUs * 1'000;  // of threads that launch collectives
   kernels::ProgramEngine program_engine = kernels::ProgramEngine::kAuto;
+  int low_class_sm_percent = defaults::kLowClassSmPercent;
   bool nvtx = false;  // with ranges around launches (nvtx_ranges.h)
 };
 

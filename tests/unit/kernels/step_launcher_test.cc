@@ -26,7 +26,10 @@ class StepLauncherTest : public testing::Test {
     fake_.offers[0] = {FakeAlgo{}};
     fake_.AddSkinny();
     fake_.AddStep();
-    EXPECT_TRUE(sms_.Open(fake_.api().driver, 0, /*sm_count=*/132, ProgramEngine::kStep).ok());
+    EXPECT_TRUE(
+        sms_.Open(fake_.api().driver, 0,
+                  {.sm_count = 132, .engine = ProgramEngine::kStep, .low_class_percent = 25})
+            .ok());
     context_.step_sms = &sms_, context_.step_report = &report_;
     constexpr Address kBehind = 0x7'0000'0000;
     program_->workspace = {kBehind, kBehind + CudaProgram::WorkspaceBytes(context_, *program_)};

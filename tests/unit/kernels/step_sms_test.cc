@@ -37,8 +37,8 @@ struct Launched {
 
 class StepSmsTest : public testing::Test {
  protected:
-  void Open(ProgramEngine engine) {
-    ASSERT_TRUE(sms_.Open(fake_.api().driver, 0, kSmCount, engine).ok());
+  void Open(ProgramEngine engine, int low_class_percent = 25) {
+    ASSERT_TRUE(sms_.Open(fake_.api().driver, 0, {kSmCount, engine, low_class_percent}).ok());
   }
 
   // The blocks of a run of `program`, of a session of its own, on `stream`, of the high class on
@@ -190,6 +190,17 @@ TEST_F(StepSmsTest, TheHighClassHasThreeQuarters) {
   End(1);
   EXPECT_EQ(Run(1, 8), 99);
   EXPECT_EQ(BlocksOnGpu(/*high=*/true), 99) << "those that wait have nobody's place";
+}
+
+TEST_F(StepSmsTest, WhatIsLeftToTheLowClassIsAMatterOfConfiguration) {
+  Open(ProgramEngine::kAuto, /*low_class_percent=*/50);
+  Run(0, 0);
+  End(0);
+  EXPECT_EQ(Run(1, 8), 66);
+  EXPECT_EQ(Run(2, 1), 33);
+  EXPECT_EQ(Run(0, 2), 33);
+  EXPECT_EQ(BlocksOnGpu(/*high=*/false), 66);
+  EXPECT_EQ(BlocksOnGpu(/*high=*/true), 66);
 }
 
 TEST_F(StepSmsTest, BesideWhatComputesItHasHalf) {
