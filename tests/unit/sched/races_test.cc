@@ -136,6 +136,13 @@ TEST_F(RacesTest, TwoWriters) {
   EXPECT_THAT(Check(), ElementsAre(Pair{first, second}));
 }
 
+// Of ops that are checked together, too, the later one is the one that was submitted later.
+TEST_F(RacesTest, WhatCameLaterIsTheLaterOne) {
+  const OpId first = Submit(0, 0, 1000), reader = Submit(1, 1000, 5000),
+             last = Submit(2, 2000, 1000);
+  EXPECT_THAT(Check(), ElementsAre(Pair{first, reader}, Pair{reader, last}));
+}
+
 TEST_F(RacesTest, ReadersOfTheSameBytesDoNotRace) {
   Submit(0, 1000, 2000);
   Submit(1, 1000, 3000);
