@@ -30,7 +30,7 @@ struct Scope {
   bool deadline = false;  // one of them has one
   bool held_long = false;
   std::span<const uint16_t> index;       // into Snapshot::ready
-  std::array<uint16_t, kMaxReady> kept;  // `index`, if it is not all of a class
+  std::array<uint16_t, kMaxReady> kept;  // `index`, if it is not all of a class in its order
 
   // Where they go, as LookAtLane has it for groups and LookBeside for library kernels.
   GroupGoal goal = GroupGoal::kLatency;

@@ -1,6 +1,10 @@
 #include "policies/auto/side_by_side.h"
 
+#include <algorithm>
 #include <array>
+#include <span>
+
+#include "policies/auto/urgency.h"
 
 namespace concert::policies {
 namespace {
@@ -18,11 +22,36 @@ LaneTails TailsOf(const Snapshot& snapshot) {
   return tails;
 }
 
+// Ops that would be late one after the other, into `found`. Returns how many there are.
+int FindLate(CostMemo& memo, const Scope& scope, std::span<uint16_t> found) {
+  std::array<float, kMaxReady> end_us;
+  double us = 0;
+  for (int i = 0; i < scope.count(); ++i)
+    end_us[i] = static_cast<float>(us += memo.Of(scope.op(i).work, scope.work_hash(i)).solo_us);
+  return FindUrgent(scope, end_us, memo, UrgentTime(memo.device()), /*may_share=*/false, found);
+}
+
+// Where there are more ops than lanes: those that would be late go out first, and the first in turn
+// with them in any case.
+void KeepForLanes(CostMemo& memo, Scope& scope) {
+  const int limit = scope.lane_limit();
+  if (scope.count() <= limit) return;
+  std::array<uint16_t, kMaxReady> late;
+  const int late_count = scope.deadline ? FindLate(memo, scope, late) : 0;
+  const std::span<const uint16_t> first(late.data(), std::min(late_count, limit - 1));
+  int kept = 0;
+  for (const uint16_t i : first) scope.kept[kept++] = scope.index[i];
+  for (uint16_t i = 0; kept < limit; ++i) {
+    if (std::find(first.begin(), first.end(), i) == first.end())
+      scope.kept[kept++] = scope.index[i];
+  }
+  scope.index = {scope.kept.data(), static_cast<size_t>(kept)};
+}
+
 }  // namespace
 
 void LookBeside(CostMemo& memo, LaneBook& lanes, Scope& scope) {
-  const auto limit = static_cast<size_t>(scope.lane_limit());
-  if (scope.index.size() > limit) scope.index = scope.index.first(limit);
+  KeepForLanes(memo, scope);
   std::array<int, kLaneCount> follower;
   follower.fill(-1);
   for (int i = 0; i < scope.count(); ++i) {

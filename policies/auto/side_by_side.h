@@ -11,7 +11,8 @@ namespace concert::policies {
 
 // Where none is for groups: a lane for each op, and what of its class runs on the lanes. Work of a
 // lower class is no reason to wait. What goes one by one goes behind what ends last of the class,
-// so that nothing runs beside it. Keeps as many ops as there are lanes.
+// so that nothing runs beside it. Keeps as many ops as there are lanes, such as would be late
+// first.
 void LookBeside(CostMemo& memo, LaneBook& lanes, Scope& scope);
 
 // Where groups were possible, but streams are better: a lane for each op of `split`.

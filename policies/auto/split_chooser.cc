@@ -4,38 +4,13 @@
 #include <span>
 #include <utility>
 
+#include "policies/auto/urgency.h"
+
 namespace concert::policies {
 namespace {
 
 // Tags of a signature's ops.
 constexpr uint8_t kSameSession = 1, kUrgent = 2, kTail = 128;
-
-// What urgent ops take if they go first: those that share launches at least what all of them want
-// of SMs and memory, the others one after the other.
-class UrgentTime {
- public:
-  UrgentTime(const DeviceModel& device, int sms)
-      : floor_us_(device.kernel_floor_us),
-        sm_share_(sms > 0 ? static_cast<double>(sms) / device.sm_count : 1) {}
-
-  void Add(const OpCost& cost, bool shares) {
-    if (!shares) {
-      serial_us_ += cost.solo_us;
-      return;
-    }
-    longest_us_ = std::max(longest_us_, cost.busy_us);
-    sm_us_ += cost.sm_share * cost.busy_us / sm_share_;
-    hbm_us_ += cost.hbm_us;
-  }
-  float us() const {
-    const double shared_us = std::max({longest_us_, sm_us_, hbm_us_});
-    return static_cast<float>(serial_us_ + (shared_us > 0 ? floor_us_ + shared_us : 0));
-  }
-
- private:
-  double floor_us_, sm_share_;
-  double serial_us_ = 0, longest_us_ = 0, sm_us_ = 0, hbm_us_ = 0;
-};
 
 }  // namespace
 
@@ -136,37 +111,16 @@ void SplitChooser::FindEnds(const Scope& scope, Budget budget, const LaunchSplit
   }
 }
 
-// Ops that would miss their deadlines in this split but could meet them if they went first,
-// earliest deadline first for as long as all of them can, and no more than one plan is to have:
-// what follows has its turn in the next. What is late already is not hurried at the cost of others.
-// True if there are any.
+// Those that would miss their deadlines in this split but need not. True if there are any.
 bool SplitChooser::MarkUrgent(const Scope& scope, Budget budget, const LaunchSplit& split) {
   std::array<float, kMaxReady> end_us;
   FindEnds(scope, budget, split, std::span(end_us).first(scope.index.size()));
-  const auto left_us = [&](int i) {
-    return static_cast<float>(scope.op(i).deadline - scope.snapshot->now) * 1e-3f;
-  };
-  std::array<uint16_t, kMaxReady> late;
-  int late_count = 0;
-  for (int i = 0; i < scope.count(); ++i) {
-    if (scope.op(i).deadline != 0 && end_us[i] > left_us(i))
-      late[late_count++] = static_cast<uint16_t>(i);
-  }
-  std::sort(late.begin(), late.begin() + late_count, [&](uint16_t a, uint16_t b) {
-    const Time a_due = scope.op(a).deadline, b_due = scope.op(b).deadline;
-    return a_due != b_due ? a_due < b_due : a < b;
-  });
-  UrgentTime urgent(budgets_.device(), budgets_.SmsOf(budget));
-  for (int k = 0; k < late_count && urgent.us() < kHorizonUs; ++k) {
-    const int i = late[k];
-    const Work& work = scope.op(i).work;
-    UrgentTime with = urgent;
-    with.Add(budgets_.MemoOf(budget).Of(work, scope.work_hash(i)), may_group() && work.chains());
-    if (with.us() > left_us(i)) continue;
-    urgent_[i] = true;
-    urgent = with;
-  }
-  return urgent.us() > 0;
+  std::array<uint16_t, kMaxReady> urgent;
+  const int count =
+      FindUrgent(scope, end_us, budgets_.MemoOf(budget),
+                 UrgentTime(budgets_.device(), budgets_.SmsOf(budget)), may_group(), urgent);
+  for (int k = 0; k < count; ++k) urgent_[urgent[k]] = true;
+  return count > 0;
 }
 
 // What was chosen for the signature, if it was chosen with the measured times that there are now.

@@ -243,6 +243,33 @@ TEST_F(AutoTest, DeadlinesThatShareALaunchAreMetTogether) {
   EXPECT_LE(plan_.launches[0].predicted_us, due_us);
 }
 
+// Library kernels go side by side, a lane each: more there are not in a plan.
+TEST_F(AutoTest, DeadlinesAreMetWhereThereAreNoGroups) {
+  scene_.device.group_kernel = false;
+  for (uint32_t i = 0; i < 40; ++i) scene_.Of(1 + i, kDecode);
+  const double decode_us = SoloUs(scene_.device, kDecode);
+  const auto due_in = [&](double solos) {
+    return scene_.now + static_cast<Time>(solos * decode_us * 1e3);
+  };
+  Decide();
+  ASSERT_EQ(LaunchOf(39), -1);
+  scene_.ready[39].deadline = due_in(50);
+  Decide();
+  EXPECT_EQ(LaunchOf(39), -1) << "met anyway";
+  scene_.ready[39].deadline = due_in(20);
+  Decide();
+  EXPECT_EQ(LaunchOf(39), 0);
+  EXPECT_GE(LaunchOf(0), 0) << "whose turn it is";
+  scene_.ready[39].deadline = due_in(0.5);
+  Decide();
+  EXPECT_EQ(LaunchOf(39), -1) << "late in any case";
+  for (int i = 1; i < 40; ++i) scene_.ready[i].deadline = due_in(39);
+  scene_.ready[20].deadline = due_in(10);
+  Decide();
+  EXPECT_EQ(LaunchOf(20), 0);
+  EXPECT_GE(LaunchOf(0), 0) << "whose turn it is";
+}
+
 TEST_F(AutoTest, DeadlinesMakeNoPlanLong) {
   scene_.Of(1, kSmall);
   const double large_us = SoloUs(scene_.device, kLarge);
