@@ -192,11 +192,11 @@ void Races::CheckQueue(QueueId queue, OpId later, absl::FunctionRef<bool(const O
     if (search.comparisons-- <= 0) return;
     if (records_[op].admission > now || !Near(op, later) || !MayRace(op)) continue;
     if (SameCollective(pool_[op], pool_[later])) continue;
+    if (search.close_looks == kMaxCloseLooks) search.accesses = AccessesOf(pool_[later].op);
     if (search.close_looks-- <= 0) return;
     Race found{.earlier = op, .later = later};
     const Accesses earlier = AccessesOf(pool_[op].op);
-    if (!Share(earlier, AccessesOf(pool_[later].op), search.pieces, found) || ended(pool_[op]))
-      continue;
+    if (!Share(earlier, search.accesses, search.pieces, found) || ended(pool_[op])) continue;
     race = found;
     search.nearest = records_[op].admission;
     return;

@@ -76,7 +76,7 @@ class Races {
     OpId newer, older;  // in its queue
     OpId next_unchecked;
     bool opaque;
-    uint64_t admission;
+    uint64_t admission;  // the pool's, where the rest is that ops are compared by
     // Bounds of what it writes, and of its operands.
     kernels::ByteRange written;
     kernels::InlineList<kernels::ByteRange, kernels::kMaxOperands> touched;
@@ -92,7 +92,8 @@ class Races {
   // For what races with one op.
   struct Search {
     int comparisons = kMaxComparisons, close_looks = kMaxCloseLooks, pieces = kMaxPieces;  // left
-    uint64_t nearest = 0;  // admission of the newest that was found; 0: none was
+    uint64_t nearest = 0;        // admission of the newest that was found; 0: none was
+    kernels::Accesses accesses;  // of the op, from the first close look on
   };
   struct List {
     OpId first = kNone, last = kNone;
