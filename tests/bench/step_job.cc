@@ -37,8 +37,8 @@ class StepJob : public ClosedLoop {
     const uint64_t listed_ns = NowNs();
     if (absl::Status ran = client_->RunStep(); !ran.ok()) return ran;
     if (options_.form != kProgramForm) return absl::OkStatus();
-    slot.registering_ms = static_cast<double>(listed_ns - begun_ns) / 1e6;
-    slot.first_run_ms = static_cast<double>(NowNs() - listed_ns) / 1e6;
+    slot.first_run = {.registering_ms = static_cast<double>(listed_ns - begun_ns) / 1e6,
+                      .run_ms = static_cast<double>(NowNs() - listed_ns) / 1e6};
     return absl::OkStatus();
   }
   absl::StatusOr<double> Check() override {

@@ -76,9 +76,9 @@ double ToThousandths(double value) { return std::round(value * 1000) / 1000; }
 // memory all of them together.
 json DescribePrograms(const TenantSeries& measured) {
   json described = json::object();
-  for (const TenantCrew::FirstRun& run : measured.first_runs) {
+  for (const FirstRun& run : measured.first_runs) {
     described["registering_ms"].push_back(ToThousandths(run.registering_ms));
-    described["first_run_ms"].push_back(ToThousandths(run.first_run_ms));
+    described["first_run_ms"].push_back(ToThousandths(run.run_ms));
   }
   RegisteredProgram all;
   for (const RegisteredProgram& program : measured.programs) {

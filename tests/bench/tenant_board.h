@@ -31,6 +31,12 @@ enum class TenantStep : uint32_t {
 };
 const char* StepName(TenantStep step);  // "opening the GPU"
 
+// A client's program: how long it took from its first op recorded to the daemon's answer, and from
+// then on to the end of its first run. 0: it has none.
+struct FirstRun {
+  double registering_ms, run_ms;
+};
+
 // One client. Its process writes, the suite reads after `state` or `laps_done` says that it may:
 // both are stored with release and loaded with acquire. Of several clients of one process the
 // first one's slot says how the process fares.
@@ -40,9 +46,7 @@ struct TenantSlot {
   std::atomic<uint32_t> laps_done;
   std::array<char, 512> message;  // why it failed
   double worst_error;             // of the results before the first lap and after the last one
-  // A client's program: from its first op recorded to the daemon's answer, and from then on to the
-  // end of its first run. 0: it has none.
-  double registering_ms, first_run_ms;
+  FirstRun first_run;
   // Runs within the lap's window; those that its ends cut count by their share of time in it.
   double runs;
   uint32_t latency_count;  // of runs that ended in it, the first kMaxLatencies

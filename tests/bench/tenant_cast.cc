@@ -87,17 +87,15 @@ absl::Status TenantCast::AwaitReady() {
 
 std::vector<LoggedPlan> TenantCast::Plans() const {
   if (!node_.daemon) return {};
-  absl::StatusOr<std::vector<LoggedPlan>> plans =
-      LastPlans(node_.daemon->admin_socket(), /*after_ns=*/0,
-                mode_.form == kProgramForm ? "program" : "gemm");
-  return plans.ok() ? *std::move(plans) : std::vector<LoggedPlan>{};
+  return LastPlans(node_.daemon->admin_socket(), /*after_ns=*/0,
+                   mode_.form == kProgramForm ? "program" : "gemm")
+      .value_or(std::vector<LoggedPlan>());
 }
 
 std::vector<RegisteredProgram> TenantCast::Programs() const {
   if (!node_.daemon) return {};
-  absl::StatusOr<std::vector<RegisteredProgram>> programs =
-      RegisteredPrograms(node_.daemon->admin_socket());
-  return programs.ok() ? *std::move(programs) : std::vector<RegisteredProgram>{};
+  return RegisteredPrograms(node_.daemon->admin_socket())
+      .value_or(std::vector<RegisteredProgram>());
 }
 
 absl::Status TenantCast::Explain(const absl::Status& status) const {

@@ -134,12 +134,9 @@ absl::Status TenantCrew::AwaitReady() {
       "run for the first time", options_.start_limit);
 }
 
-std::vector<TenantCrew::FirstRun> TenantCrew::FirstRuns() const {
+std::vector<FirstRun> TenantCrew::FirstRuns() const {
   std::vector<FirstRun> runs;
-  for (size_t i = 0; i < processes_.size(); ++i) {
-    const TenantSlot& slot = board_->slots[i];
-    runs.push_back({.registering_ms = slot.registering_ms, .first_run_ms = slot.first_run_ms});
-  }
+  for (size_t i = 0; i < processes_.size(); ++i) runs.push_back(board_->slots[i].first_run);
   return runs;
 }
 

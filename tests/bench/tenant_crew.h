@@ -35,11 +35,6 @@ class TenantCrew {
     std::vector<std::vector<double>> latencies_us;  // [client]: of its runs
   };
 
-  // How long a client's program took; see TenantSlot.
-  struct FirstRun {
-    double registering_ms = 0, first_run_ms = 0;
-  };
-
   static absl::StatusOr<std::unique_ptr<TenantCrew>> Start(const TenantGroup& group,
                                                            const Options& options);
   ~TenantCrew();

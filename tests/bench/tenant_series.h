@@ -37,7 +37,7 @@ struct TenantSeries {
   std::vector<ClientLatencies> latencies, solo_latencies;
   std::vector<double> solo_units_per_s;  // [client]
   std::vector<LoggedPlan> plans;
-  std::vector<TenantCrew::FirstRun> first_runs;  // [process]
+  std::vector<FirstRun> first_runs;  // [process]
   std::vector<RegisteredProgram> programs;
   std::vector<double> errors;  // [client]: relative, the largest of all checks
   absl::Status failure;        // of a baseline that cannot run the scenario
