@@ -1,7 +1,7 @@
 """What README.md says of the published results, a row a question and what concert makes of it, and the plot of the same rows."""
 from typing import NamedTuple
 
-from report_data import geometric_mean, is_quick_look, named, speedups_of
+from report_data import collective_speedups, geometric_mean, is_quick_look, named, speedups_of
 from report_markdown import table_of
 
 PLOT = "at-a-glance.svg"  # below docs/benchmarks
@@ -23,6 +23,10 @@ def ratios(result, rival, belongs=lambda _: True):
             for speedups in [speedups_of(result, scenario)] if rival in speedups]
 
 
+def is_named(name):
+    return lambda scenario: scenario["name"] == name
+
+
 def is_alone(scenario):
     return scenario["class"] == "alone"
 
@@ -42,9 +46,9 @@ def of_steps(result):
     yield "one client's decode step", "its own CUDA graph", ratios(result, "time_sliced", is_alone)
     yield f"decode steps of 2 to 8 clients, {decodes}", "MPS", ratios(result, "mps", decodes_beside_others)
     yield "the same", "all their graphs in one process", ratios(result, "graphs_in_one_process", decodes_beside_others)
-    for scenario, what in (("prefill-beside-decode", "a prefill beside four that decode"),
-                           ("high-beside-low", f"a high class beside seven low ones: {tail(result, 'high-beside-low')}")):
-        yield what, "MPS", [speedups_of(result, named(result, scenario))["mps"]]
+    yield "a prefill beside four that decode", "MPS", ratios(result, "mps", is_named("prefill-beside-decode"))
+    yield f"a high class beside seven low ones: {tail(result, 'high-beside-low')}", "MPS", \
+        ratios(result, "mps", is_named("high-beside-low"))
 
 
 def of_replicas(result):
@@ -55,7 +59,7 @@ def of_tenants(result):
     yield "chains of GEMMs of 2 to 8 clients", "MPS", ratios(result, "mps")
     yield "the same", "time-slicing", ratios(result, "time_sliced")
     yield f"a high class beside chains of GEMMs: {tail(result, 'latency-beside-batch')}", "MPS", \
-        [speedups_of(result, named(result, "latency-beside-batch"))["mps"]]
+        ratios(result, "mps", is_named("latency-beside-batch"))
 
 
 def of_a_lone_tenant(result):
@@ -74,10 +78,9 @@ def of_overlap(result):
 
 
 def of_collectives(result):
-    beside = [times["nccl"]["p50"] / times["concert"]["p50"]
-              for times in (scenario["beside_us"] for scenario in result["scenarios"]) if {"nccl", "concert"} <= set(times)]
+    pairs = [speedups.get("beside GEMMs") for speedups in map(collective_speedups, result["scenarios"])]
     yield f"one collective, {result['header']['gpus']} GPUs, 1 KiB to 1 GiB", "NCCL", ratios(result, "nccl")
-    yield "the same beside GEMMs", "NCCL beside GEMMs", beside
+    yield "the same beside GEMMs", "NCCL beside GEMMs", [ratio for _, ratio in filter(None, pairs)]
 
 
 OF_FILE = {"steps-h200": of_steps, "steps-replicas-h200": of_replicas, "tenants-shared-h200": of_tenants,
@@ -120,8 +123,10 @@ def labels(rows):
     """Each row's for itself, where the table says "the same"."""
     before = ""
     for row in rows:
-        before = before if row.what.startswith("the same") else row.what.split(":")[0]
-        yield f"{row.what.replace('the same', before).split(':')[0]}\nagainst {row.against}"
+        what = row.what.split(":")[0].replace("the same", before)
+        if not row.what.startswith("the same"):
+            before = what
+        yield f"{what}\nagainst {row.against}"
 
 
 def plot(results, pyplot):
@@ -146,7 +151,7 @@ def plot(results, pyplot):
     return figure
 
 
-def write_plot(results, docs):
+def write(results, docs):
     from report_plots import write_plot
     gpus = sorted({results[name]["header"]["gpu"] for name in OF_FILE})
     write_plot(lambda pyplot: plot(results, pyplot), f"{', '.join(gpus)}; commits and rounds stand in the table", docs / PLOT)

@@ -141,9 +141,8 @@ def with_blocks(path, blocks):
     return text
 
 
-def pages(docs):
+def pages(docs, results):
     """The pages with blocks of their own: path and text. README.md speaks of DOCS only."""
-    results = results_in(docs)
     said = {docs / "README.md": with_blocks(docs / "README.md", {"losses": losses_block(results),
                                                                  "files": files_block(results, docs)})}
     if docs == DOCS:
@@ -153,8 +152,9 @@ def pages(docs):
 
 def stale(docs):
     """Files that do not say what the results do."""
-    said = pages(docs)
-    for name, result in results_in(docs).items():
+    results = results_in(docs)
+    said = pages(docs, results)
+    for name, result in results.items():
         said[docs / f"{name}.md"] = "\n".join(report.table(result)) + "\n"
         said[docs / f"{name}.json"] = report_data.dump(result)
     said |= model_tables(docs)
@@ -178,12 +178,13 @@ def main():
         return 1 if names or wrong else 0
     if arguments.results:
         publish(arguments.results, arguments.docs, arguments.quick_look)
-    else:
-        for name, result in results_in(arguments.docs).items():
+    results = results_in(arguments.docs)
+    if not arguments.results:
+        for name, result in results.items():
             report.write(result, arguments.docs / name, plots=True)
     if arguments.docs == DOCS:
-        at_a_glance.write_plot(results_in(DOCS), DOCS)
-    for path, text in (model_tables(arguments.docs) | pages(arguments.docs)).items():
+        at_a_glance.write(results, DOCS)
+    for path, text in (model_tables(arguments.docs) | pages(arguments.docs, results)).items():
         path.write_text(text, encoding="utf-8")
     return 0
 

@@ -121,7 +121,7 @@ class PublishTest(unittest.TestCase):
             docs = self.documents(folder)
             (pathlib.Path(results) / "overhead.json").write_text(json.dumps(result(), indent=4), encoding="utf-8")
             publish.publish(pathlib.Path(results), docs, allow_quick_look=False)
-            (docs / "README.md").write_text(publish.pages(docs)[docs / "README.md"], encoding="utf-8")
+            (docs / "README.md").write_text(publish.pages(docs, publish.results_in(docs))[docs / "README.md"], encoding="utf-8")
             self.assertEqual(publish.stale(docs), [])
             self.assertLess((docs / "overhead-h200.svg").stat().st_size, 40_000)
 
@@ -131,7 +131,7 @@ class PublishTest(unittest.TestCase):
         (docs / "overhead-h200.json").write_text(report_data.dump(result()), encoding="utf-8")
         (docs / "README.md").write_text("".join(publish.BLOCK.format(name, "") for name in ("losses", "files")),
                                         encoding="utf-8")
-        (docs / "README.md").write_text(publish.pages(docs)[docs / "README.md"], encoding="utf-8")
+        (docs / "README.md").write_text(publish.pages(docs, publish.results_in(docs))[docs / "README.md"], encoding="utf-8")
         return docs
 
 

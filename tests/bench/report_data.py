@@ -218,11 +218,15 @@ def both_over_speedup(scenario):
     return nccl / concert
 
 
+def collective_speedups(scenario):
+    """{what: (over whom, ratio)}, of what was measured."""
+    return {what: (other, times[other]["p50"] / times[own]["p50"]) for what, key, own, other in COLLECTIVE_PAIRS
+            for times in [scenario.get(key, {})] if own in times and other in times}
+
+
 def collective_losses(_, scenario):
-    for what, key, own, other in COLLECTIVE_PAIRS:
-        times = scenario.get(key, {})
-        if own in times and other in times:
-            yield Loss(scenario["name"], "", what, other, times[other]["p50"] / times[own]["p50"])
+    for what, (other, ratio) in collective_speedups(scenario).items():
+        yield Loss(scenario["name"], "", what, other, ratio)
 
 
 def share(scenario, us, least):
