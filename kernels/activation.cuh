@@ -14,7 +14,9 @@ __device__ inline float Activate(float x, uint32_t activation) {
     case 2:  // gelu, tanh approximation: the one of cuBLASLt's epilogue
       return 0.5f * x * (1.0f + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
     case 3:  // silu
-      return x / (1.0f + __expf(-x));
+      // Without the division's way for what is tiny, which would keep elements from being computed
+      // side by side; below -87 the result is 0.
+      return __fdividef(x, 1.0f + __expf(-x));
     default:
       return x;
   }

@@ -9,32 +9,41 @@
 
 namespace concert::kernels::cuda {
 
-template <uint32_t kActivation, typename T, int kWidth>
+// A pack of results is made of two: gates and what they gate side by side, or alternately.
+template <typename T, int kWidth>
+struct GatedPacks {
+  Pack<T, kWidth> in[2];
+  __device__ float At(int i) const { return ToFloat(in[i / kWidth].values[i % kWidth]); }
+};
+
+template <uint32_t kActivation, typename T, int kWidth, int kAtOnce>
 __device__ void GatePacks(const GatedActivationArgs& args, uint32_t block, uint32_t blocks) {
-  ForEachPack<kWidth>(args.rows, args.columns, block, blocks, [&](uint64_t row, uint64_t column) {
-    // Both halves' elements: side by side, or alternately.
-    const uint64_t first = row * args.x_stride + (args.interleaved ? 2 * column : column);
-    const uint64_t second = args.interleaved ? first + kWidth : first + args.columns;
-    const Pack<T, kWidth> in[2] = {*PackAt<T, kWidth>(args.x, first),
-                                   *PackAt<T, kWidth>(args.x, second)};
-    const auto at = [&](int k) { return ToFloat(in[k / kWidth].values[k % kWidth]); };
+  const bool interleaved = args.interleaved;
+  const auto load = [&](uint64_t row, uint64_t column) {
+    const uint64_t first = row * args.x_stride + (interleaved ? 2 * column : column);
+    const uint64_t second = interleaved ? first + kWidth : first + args.columns;
+    return GatedPacks<T, kWidth>{
+        {*PackAt<T, kWidth>(args.x, first), *PackAt<T, kWidth>(args.x, second)}};
+  };
+  const auto store = [&](uint64_t row, uint64_t column, const GatedPacks<T, kWidth>& packs) {
     Pack<T, kWidth> out;
 #pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
-      const float gate = args.interleaved ? at(2 * j) : at(j);
-      const float up = args.interleaved ? at(2 * j + 1) : at(kWidth + j);
-      out.values[j] = FromFloat<T>(Activate(gate, kActivation) * up);
+    for (int i = 0; i < kWidth; ++i) {
+      const float gate = interleaved ? packs.At(2 * i) : packs.At(i);
+      const float up = interleaved ? packs.At(2 * i + 1) : packs.At(kWidth + i);
+      out.values[i] = FromFloat<T>(Activate(gate, kActivation) * up);
     }
     *PackAt<T, kWidth>(args.out, row * args.out_stride + column) = out;
-  });
+  };
+  ForPacksAtOnce<kWidth, kAtOnce>(args.rows, args.columns, block, blocks, load, store);
 }
 
-// What falls to block `block` of `blocks`. REQUIRES: kWidth divides columns and strides, and the
-// operands are aligned to a pack.
-template <typename T, int kWidth>
+// What falls to block `block` of `blocks`, kAtOnce packs at a time. REQUIRES: kWidth divides
+// columns and strides, and the operands are aligned to a pack.
+template <typename T, int kWidth, int kAtOnce>
 __device__ void GatedActivation(const GatedActivationArgs& args, uint32_t block, uint32_t blocks) {
   WithActivation(static_cast<uint32_t>(args.activation), [&](auto activation) {
-    GatePacks<decltype(activation)::value, T, kWidth>(args, block, blocks);
+    GatePacks<decltype(activation)::value, T, kWidth, kAtOnce>(args, block, blocks);
   });
 }
 

@@ -16,19 +16,20 @@
 
 namespace concert::kernels::cuda {
 
-template <typename T, int kWidth, bool kNarrowCaches>
-__device__ void ComputeRow(const RowTask& task, uint32_t block, uint32_t blocks) {
+// Of a step: called from its kernel, which has few registers left, and caches are not in e4m3.
+template <typename T, int kWidth, bool kOfStep>
+__device__ __forceinline__ void ComputeRow(const RowTask& task, uint32_t block, uint32_t blocks) {
   switch (task.kind) {
     case RowKind::kRmsNorm:
       return RmsNorm<T, kWidth>(task.rms_norm, block, blocks);
     case RowKind::kGatedActivation:
-      return GatedActivation<T, kWidth>(task.gated_activation, block, blocks);
+      return GatedActivation < T, kWidth, kOfStep ? 1 : 2 > (task.gated_activation, block, blocks);
     case RowKind::kEmbedding:
       return Embedding<T, kWidth>(task.embedding, block, blocks);
     case RowKind::kArgmax:
       return Argmax<T, kWidth>(task.argmax, block, blocks);
     case RowKind::kRopeAppend:
-      return RopeAppend<T, kWidth, kNarrowCaches>(task.rope_append, block, blocks);
+      return RopeAppend<T, kWidth, /*kNarrowCaches=*/!kOfStep>(task.rope_append, block, blocks);
     case RowKind::kLayerNorm:
       return LayerNorm<T, kWidth>(task.layer_norm, block, blocks);
     case RowKind::kElementwise:
@@ -42,23 +43,25 @@ __device__ void ComputeRow(const RowTask& task, uint32_t block, uint32_t blocks)
   }
 }
 
-template <typename T, bool kNarrowCaches>
-__device__ void ComputeRowElements(const RowTask& task, uint32_t block, uint32_t blocks) {
-  if (task.wide) return ComputeRow<T, 16 / sizeof(T), kNarrowCaches>(task, block, blocks);
-  ComputeRow<T, 1, kNarrowCaches>(task, block, blocks);
+template <typename T, bool kOfStep>
+__device__ __forceinline__ void ComputeRowElements(const RowTask& task, uint32_t block,
+                                                   uint32_t blocks) {
+  if (task.wide) return ComputeRow<T, 16 / sizeof(T), kOfStep>(task, block, blocks);
+  ComputeRow<T, 1, kOfStep>(task, block, blocks);
 }
 
-// What falls to block `block` of `blocks` of a task, by kRowComputeThreads threads. Without
-// `kNarrowCaches` its cache is not in e4m3.
-template <bool kNarrowCaches = true>
-__device__ inline void ComputeRowTask(const RowTask& task, uint32_t block, uint32_t blocks) {
+// What falls to block `block` of `blocks` of a task, by kRowComputeThreads threads. Inlined, so
+// that what the task says is read from where parameters are.
+template <bool kOfStep>
+__device__ __forceinline__ void ComputeRowTask(const RowTask& task, uint32_t block,
+                                               uint32_t blocks) {
   switch (task.dtype) {
     case Dtype::kBf16:
-      return ComputeRowElements<__nv_bfloat16, kNarrowCaches>(task, block, blocks);
+      return ComputeRowElements<__nv_bfloat16, kOfStep>(task, block, blocks);
     case Dtype::kFp16:
-      return ComputeRowElements<__half, kNarrowCaches>(task, block, blocks);
+      return ComputeRowElements<__half, kOfStep>(task, block, blocks);
     default:
-      return ComputeRowElements<float, kNarrowCaches>(task, block, blocks);
+      return ComputeRowElements<float, kOfStep>(task, block, blocks);
   }
 }
 

@@ -63,7 +63,7 @@ __device__ void Complete(const RowArgs& args, const RowTask& task, int index) {
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(kRowThreads)
+extern "C" __global__ void __launch_bounds__(kRowThreads, 4)
     concert_rows(const __grid_constant__ RowArgs args) {
   const bool on_track = args.counters != nullptr;
   if (threadIdx.x >= kRowComputeThreads) {
@@ -78,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(kRowThreads)
   }
   if (args.there != nullptr && (*args.there >> place.task & 1) == 0) return;
   if (on_track) WaitForInputs(args, task);
-  ComputeRowTask(task, place.block, task.blocks);
+  ComputeRowTask</*kOfStep=*/false>(task, place.block, task.blocks);
   if (on_track) Complete(args, task, place.task);
 }
 

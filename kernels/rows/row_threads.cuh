@@ -30,6 +30,55 @@ __device__ void ForEachPack(uint64_t rows, uint64_t columns, uint32_t block, uin
   }
 }
 
+// A thread's packs of a matrix, one after the other: neighbours are neighbours', and the next is as
+// far away as there are threads in all blocks. In 32 bits, and without a division between one pack
+// and the next. REQUIRES: at most 2^24 rows (kMaxRows).
+class PackWalk {
+ public:
+  // Of block `block` of `blocks`.
+  __device__ PackWalk(uint32_t packs_per_row, uint32_t block, uint32_t blocks)
+      : packs_per_row_(packs_per_row) {
+    const uint32_t first = block * kRowComputeThreads + threadIdx.x;
+    const uint32_t step = blocks * kRowComputeThreads;
+    row_ = first / packs_per_row, pack_ = first - row_ * packs_per_row;
+    step_rows_ = step / packs_per_row, step_packs_ = step - step_rows_ * packs_per_row;
+  }
+  __device__ uint32_t row() const { return row_; }
+  __device__ uint32_t pack() const { return pack_; }  // among the row's
+  __device__ void Next() {
+    row_ += step_rows_, pack_ += step_packs_;
+    if (pack_ >= packs_per_row_) pack_ -= packs_per_row_, ++row_;
+  }
+
+ private:
+  uint32_t packs_per_row_, row_, pack_, step_rows_, step_packs_;
+};
+
+// As ForEachPack, kAtOnce packs at a time: load(row, column) is called for all of them before what
+// it has given goes to use(row, column, loaded). What is on its way at once keeps memory busy.
+template <int kWidth, int kAtOnce, typename Load, typename Use>
+__device__ void ForPacksAtOnce(uint32_t rows, uint32_t columns, uint32_t block, uint32_t blocks,
+                               const Load& load, const Use& use) {
+  if constexpr (kAtOnce == 1) {
+    return ForEachPack<kWidth>(rows, columns, block, blocks, [&](uint64_t row, uint64_t column) {
+      use(row, column, load(row, column));
+    });
+  }
+  PackWalk ahead(columns / kWidth, block, blocks), walk = ahead;
+  while (walk.row() < rows) {
+    decltype(load(uint64_t{}, uint64_t{})) loaded[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i, ahead.Next()) {
+      if (ahead.row() < rows)
+        loaded[i] = load(uint64_t{ahead.row()}, uint64_t{ahead.pack()} * kWidth);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i, walk.Next()) {
+      if (walk.row() < rows) use(uint64_t{walk.row()}, uint64_t{walk.pack()} * kWidth, loaded[i]);
+    }
+  }
+}
+
 // `combine` of all threads' values, for all of them. May be called again at once.
 template <typename T, typename Combine>
 __device__ T CombineOverBlock(T value, const Combine& combine) {

@@ -86,7 +86,7 @@ __device__ void Copy(const StepArgs& args, const StepCopy& copy) {
 
 // Called, not inlined: its many kinds would keep what never changes in registers that others need.
 __device__ __noinline__ void ComputeRows(const RowTask& task, uint32_t blocks) {
-  ComputeRowTask</*kNarrowCaches=*/false>(task, blockIdx.x, blocks);
+  ComputeRowTask</*kOfStep=*/true>(task, blockIdx.x, blocks);
 }
 
 template <int kRowTiles>
