@@ -36,12 +36,15 @@ struct AttentionDecodeArgs {
     return static_cast<uint32_t>(
         Clamped(LoadIndex(lengths, row, IndexType::kInt32), uint64_t{length_max} + 1));
   }
-  // Which of the cache's pages a row's page `page` is.
+  // What the client says of which of the cache's pages a row's page `page` is. In 32 bits, so that
+  // whoever asks ahead waits for nothing.
+  CONCERT_ON_BOTH_SIDES int32_t RawPageOf(uint64_t row, uint32_t page) const {
+    if (page_table == 0) return static_cast<int32_t>(row);
+    return reinterpret_cast<const volatile int32_t*>(page_table)[row * table_stride + page];
+  }
+  // Which it is.
   CONCERT_ON_BOTH_SIDES uint64_t PageOf(uint64_t row, uint32_t page) const {
-    const int64_t index = page_table == 0
-                              ? static_cast<int64_t>(row)
-                              : LoadIndex(page_table, row * table_stride + page, IndexType::kInt32);
-    return Clamped(index, cache.pages);
+    return Clamped(RawPageOf(row, page), cache.pages);
   }
   CONCERT_ON_BOTH_SIDES KvPlace PlaceOf(uint64_t row, uint32_t token) const {
     const uint32_t page = token / cache.page_size;

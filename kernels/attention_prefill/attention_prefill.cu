@@ -124,6 +124,37 @@ __device__ Item ItemOf(const AttentionPrefillArgs& op, uint32_t rows, uint64_t n
   return item;
 }
 
+// Where a thread's token of kTokens in a row is. Asked for in one step and worked out in the next:
+// nobody is to wait for the page table, which others write and so comes from the L2 cache or
+// farther.
+template <uint32_t kTokens>
+class TokenLookup {
+ public:
+  __device__ TokenLookup(const AttentionDecodeArgs& op, const Item& item, uint32_t first)
+      : op_(op), item_(item) {
+    Ask(first);
+  }
+  // For those from `first` on; for the item's last, if there are fewer.
+  __device__ void Ask(uint32_t first) {
+    if (first >= item_.end || threadIdx.x >= kTokens) return;
+    const uint32_t token = min(first + threadIdx.x, item_.end - 1);
+    const uint32_t page = token / op_.cache.page_size;
+    token_ = token - page * op_.cache.page_size;
+    page_ = op_.RawPageOf(item_.tile.sequence, page);
+  }
+  // The element of k and of v at which the head of the token begins.
+  __device__ uint64_t Place() const {
+    return op_.cache.TokenAt(Clamped(page_, op_.cache.pages), token_) +
+           uint64_t{item_.kv_head} * op_.cache.head_stride;
+  }
+
+ private:
+  const AttentionDecodeArgs& op_;
+  const Item& item_;
+  uint32_t token_ = 0;  // of its page
+  int32_t page_ = 0;    // as it came
+};
+
 template <int kDim>
 __device__ void CopyQ(const AttentionPrefillArgs& op, const Item& item,
                       HeadRows<kDim, PrefillRows(kDim)>& q) {
@@ -231,10 +262,10 @@ struct WarpPrefill {
   __device__ void Add(const AttentionDecodeArgs& op, const Item& item, uint32_t first, Queries& q,
                       Keys& k, Keys& v) {
     MultiplyKeys(q, k);
-    Scale(op);
+    const float by = Scale(op);
     Mask(item, static_cast<int>(first));
 #pragma unroll
-    for (int i = 0; i < 2 * kRowTiles; ++i) Weigh(i / 2, i % 2);
+    for (int i = 0; i < 2 * kRowTiles; ++i) Weigh(i / 2, i % 2, by);
     AddValues(v);
   }
 
@@ -272,18 +303,22 @@ struct WarpPrefill {
     }
   }
 
-  // To scores times log2(e). tanh(x) = 1 - 2 / (2^(2 * log2(e) * x) + 1), also where that
-  // overflows.
-  __device__ void Scale(const AttentionDecodeArgs& op) {
+  // What scores are to be multiplied by to be times log2(e): softmax does that on the way. It would
+  // not know the largest of what changes its sign, nor is a score with a soft cap such a product:
+  // these become what they are to be here. tanh(x) = 1 - 2 / (2^(2 * log2(e) * x) + 1), also where
+  // that overflows.
+  __device__ float Scale(const AttentionDecodeArgs& op) {
+    const float scale = op.scale * kLog2E;
+    if (op.soft_cap == 0 && scale > 0) return scale;
     if (op.soft_cap == 0) {
-      const float scale = op.scale * kLog2E;
       ForEachScore([scale](float& score) { score *= scale; });
     } else {
-      const float scale = 2 * kLog2E * op.scale / op.soft_cap, cap = op.soft_cap * kLog2E;
-      ForEachScore([scale, cap](float& score) {
-        score = cap - __fdividef(2 * cap, Exp2(score * scale) + 1);
+      const float twice = 2 * scale / op.soft_cap, cap = op.soft_cap * kLog2E;
+      ForEachScore([twice, cap](float& score) {
+        score = cap - __fdividef(2 * cap, Exp2(score * twice) + 1);
       });
     }
+    return 1;
   }
 
   // Takes out what rows do not attend to.
@@ -307,8 +342,8 @@ struct WarpPrefill {
     }
   }
 
-  // Makes weights of a row's scores, and what was added before fit them.
-  __device__ void Weigh(int i, int half) {
+  // Makes weights of a row's scores, multiplied by `by`, and what was added before fit them.
+  __device__ void Weigh(int i, int half, float by) {
     float now = largest[i][half];
 #pragma unroll
     for (int j = 0; j < 2 * kTokenTiles; ++j) {
@@ -317,14 +352,14 @@ struct WarpPrefill {
     now = fmaxf(now, __shfl_xor_sync(kAll, now, 1));
     now = fmaxf(now, __shfl_xor_sync(kAll, now, 2));
     // All scores may be -inf, which is no number to subtract.
-    const float base = now == -INFINITY ? 0 : now;
-    const float scale = Exp2(largest[i][half] - base);
+    const float base = now == -INFINITY ? 0 : now * by;
+    const float scale = Exp2(largest[i][half] * by - base);
     largest[i][half] = now;
     weights[i][half] *= scale;
 #pragma unroll
     for (int j = 0; j < 2 * kTokenTiles; ++j) {
       float& score = scores[i][j / 2][2 * half + j % 2];
-      score = Exp2(score - base);
+      score = Exp2(score * by - base);
       weights[i][half] += score;
     }
 #pragma unroll
@@ -413,24 +448,21 @@ __device__ void Prefill(const AttentionPrefillArgs& op) {
   using Memory = PrefillMemory<kDim, Cached>;
   Memory& memory = *reinterpret_cast<Memory*>(shared_units);
   const AttentionDecodeArgs& attention = op.attention;
+  WaitForPreviousLaunch();
   const uint64_t items = PrefillTiles(op, PrefillRows(kDim)) * attention.kv_heads;
   for (uint64_t number = blockIdx.x; number < items; number += gridDim.x) {
     const Item item = ItemOf(op, PrefillRows(kDim), number, memory.tile);
     if (item.tile.tokens == 0) continue;
-    // Where this thread's token of those from `first` on begins; the last, if there are fewer.
-    const auto token_at = [&](uint32_t first) -> uint64_t {
-      if (first >= item.end || threadIdx.x >= kTokens) return 0;
-      const uint32_t token = min(first + threadIdx.x, item.end - 1);
-      return attention.TokenAt(item.tile.sequence, token) +
-             uint64_t{item.kv_head} * attention.cache.head_stride;
-    };
     const auto note = [&](uint64_t at, int stage) {
       if (threadIdx.x < kTokens) memory.token_at[stage][threadIdx.x] = at;
     };
     WarpPrefill<kDim> warp;
+    TokenLookup<kTokens> now(attention, item, item.begin);
+    TokenLookup<kTokens> soon(attention, item, item.begin + kTokens);
+    TokenLookup<kTokens> later(attention, item, item.begin + 2 * kTokens);
     if (item.begin < item.end) {
-      note(token_at(item.begin), 0);
-      note(token_at(item.begin + kTokens), 1);
+      note(now.Place(), 0);
+      note(soon.Place(), 1);
       CopyQ<kDim>(op, item, memory.q);
       __syncthreads();
       CopyTokens<kDim>(attention, memory.token_at[0], 0, memory.tokens);
@@ -445,8 +477,9 @@ __device__ void Prefill(const AttentionPrefillArgs& op) {
       if (next < item.end) {
         CopyTokens<kDim>(attention, memory.token_at[stage ^ 1], stage ^ 1, memory.tokens);
       }
-      // Looked up ahead, so that no copy waits for the page table.
-      const uint64_t later_at = token_at(next + kTokens);
+      // Of the step after the next; what was asked for a step ago.
+      const uint64_t later_at = later.Place();
+      later.Ask(next + 2 * kTokens);
       WidenTokens<kDim>(stage, memory.tokens);
       if (first < warp_end) {
         warp.Add(attention, item, first, memory.q, memory.tokens.KeysOf(stage),
