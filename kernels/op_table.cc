@@ -107,9 +107,15 @@ constexpr std::array kOpKinds = {
     Row(CONCERT_OP_SAMPLE, AdmitSample, AccessesOfSample, ComputeSample),
     OpKind{CONCERT_OP_PROGRAM, nullptr, false, AdmitProgram, AccessesOfProgram, ComputeProgram,
            CONCERT_LAUNCHER(LaunchProgram), nullptr},
-    OpKind{CONCERT_OP_ATTENTION_PREFILL, nullptr, false, AdmitAttentionPrefill,
-           AccessesOfAttentionPrefill, ComputeAttentionPrefill,
-           CONCERT_LAUNCHER(LaunchAttentionPrefill), nullptr},
+    OpKind{.kind = CONCERT_OP_ATTENTION_PREFILL,
+           .noun = nullptr,
+           .collective = false,
+           .admit = AdmitAttentionPrefill,
+           .accesses = AccessesOfAttentionPrefill,
+           .compute = ComputeAttentionPrefill,
+           .launch = CONCERT_LAUNCHER(LaunchAttentionPrefill),
+           .launch_collective = nullptr,
+           .launches_overlap = true},
 };
 
 constexpr bool RowsAreInOrder() {

@@ -97,7 +97,7 @@ struct OpKind {
   // Whether launch_together takes both in one launch. Null: it takes any two.
   bool (*goes_with)(const Op& op, const Op& other) = nullptr;
 
-  // Both heed LaunchContext::begins_early and releases_next.
+  // Both heed LaunchContext::begins_early, and releases_next where that is of use.
   bool launches_overlap = false;
 
   // Of kinds whose body has a number of rows, each of which becomes what it would alone: where in

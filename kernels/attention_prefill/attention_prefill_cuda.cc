@@ -16,11 +16,13 @@ absl::Status LaunchAttentionPrefill(LaunchContext& context, const Op& op) {
   const uint64_t items = PrefillTiles(args, PrefillRows(attention.head_dim)) * attention.kv_heads;
   const uint64_t places = uint64_t{kPrefillBlocksPerSm} * static_cast<uint64_t>(context.sm_budget);
   const uint64_t blocks = context.sm_budget > 0 ? std::min(items, places) : items;
-  return LaunchKernel(context.api.driver, context.gpu,
-                      context.kernels.attention_prefill[attention.cache.dtype == Dtype::kFp8E4m3]
-                                                       [HeadDimIndex(attention.head_dim)],
-                      static_cast<unsigned>(blocks), kPrefillThreads, context.stream, args,
-                      PrefillSharedBytes(attention.head_dim));
+  const size_t narrow = attention.cache.dtype == Dtype::kFp8E4m3 ? 1 : 0;
+  CUlaunchAttribute early = OverlapsTheOneBefore();
+  return LaunchKernelWith(
+      {&early, context.begins_early ? 1u : 0u}, context.api.driver, context.gpu,
+      context.kernels.attention_prefill[narrow][HeadDimIndex(attention.head_dim)],
+      static_cast<unsigned>(blocks), kPrefillThreads, context.stream, args,
+      PrefillSharedBytes(attention.head_dim));
 }
 
 }  // namespace concert::kernels::cuda

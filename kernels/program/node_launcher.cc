@@ -37,8 +37,8 @@ absl::Status NodeLauncher::LaunchSkinnyNode(const GraphNode& node) {
     handovers_[*node.leaves].tiles = tiling->TilesOf(skinny.gemm.n);
     skinny.d_normed = handovers_[*node.leaves];
   }
-  const bool weights_ahead = node.weights_ahead && released_;
-  released_ = true;
+  const bool weights_ahead = node.weights_ahead && behind_kernel_;
+  behind_kernel_ = true;
   return LaunchSkinny(context_, skinny, *tiling, weights_ahead);
 }
 
@@ -50,10 +50,10 @@ absl::Status NodeLauncher::Launch(size_t op) {
 }
 
 absl::Status NodeLauncher::CaptureCopies(CUgraphNode& node) {
-  context_.begins_early = released_;
+  context_.begins_early = behind_kernel_;
   absl::Status status = BindingCopies::Capture(context_, node);
   context_.begins_early = false;
-  released_ = LaunchesMayOverlap(context_);
+  behind_kernel_ = LaunchesMayOverlap(context_);
   return status;
 }
 
@@ -64,9 +64,10 @@ absl::Status NodeLauncher::LaunchTogether(std::span<const Op* const> ops) {
 
 absl::Status NodeLauncher::Overlapping(const OpKind& kind,
                                        absl::FunctionRef<absl::Status()> launch) {
-  context_.begins_early = released_ && kind.launches_overlap;
-  context_.releases_next = released_ = kind.launches_overlap && LaunchesMayOverlap(context_);
+  context_.begins_early = behind_kernel_ && kind.launches_overlap;
+  context_.releases_next = kind.launches_overlap && LaunchesMayOverlap(context_);
   absl::Status status = launch();
+  behind_kernel_ = kind.kind != CONCERT_OP_COPY && LaunchesMayOverlap(context_);
   context_.begins_early = context_.releases_next = false;
   return status;
 }

@@ -35,7 +35,7 @@ class NodeLauncher {
   // The same of one op of several programs: OpKind::launch_together.
   absl::Status LaunchTogether(std::span<const Op* const> ops);
   // What is launched next does not follow the last launch alone.
-  void Interrupt() { released_ = false; }
+  void Interrupt() { behind_kernel_ = false; }
 
  private:
   absl::Status LaunchSkinnyNode(const GraphNode& node);
@@ -46,7 +46,9 @@ class NodeLauncher {
   const uint32_t* const there_;
   std::vector<GraphNode> nodes_;
   std::array<NormedAhead, kMaxHandovers> handovers_ = {};
-  bool released_ = false;  // the last launch lets the next one begin before it has ended
+  // The last launch was a kernel, behind which the next one may line up before it has ended: at the
+  // latest when its blocks have, which saves what a launch takes to begin.
+  bool behind_kernel_ = false;
 };
 
 }  // namespace concert::kernels::cuda
