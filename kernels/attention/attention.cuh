@@ -7,17 +7,11 @@
 
 #include <cstdint>
 
+#include "kernels/exp2.cuh"
+
 namespace concert::kernels::cuda {
 
-inline constexpr float kLog2E = 1.4426950408889634f;
 inline constexpr unsigned kAll = ~0u;  // lanes of a warp
-
-// 2^x; what would be subnormal, which exp2f asks for first, is 0.
-__device__ __forceinline__ float Exp2(float x) {
-  float power;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
-  return power;
-}
 
 __device__ __forceinline__ uint32_t PackBf16(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);

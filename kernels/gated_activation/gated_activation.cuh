@@ -9,11 +9,19 @@
 
 namespace concert::kernels::cuda {
 
-// A pack of results is made of two: gates and what they gate side by side, or alternately.
+// What a pack of results is made of: gates and what they gate.
 template <typename T, int kWidth>
 struct GatedPacks {
-  Pack<T, kWidth> in[2];
-  __device__ float At(int i) const { return ToFloat(in[i / kWidth].values[i % kWidth]); }
+  Pack<T, kWidth> gate, up;
+
+  // Of packs in which they alternate.
+  __device__ void PutApart() {
+    const auto at = [first = gate, second = up](int i) {
+      return i < kWidth ? first.values[i % kWidth] : second.values[i % kWidth];
+    };
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) gate.values[i] = at(2 * i), up.values[i] = at(2 * i + 1);
+  }
 };
 
 template <uint32_t kActivation, typename T, int kWidth, int kAtOnce>
@@ -22,15 +30,15 @@ __device__ void GatePacks(const GatedActivationArgs& args, uint32_t block, uint3
   const auto load = [&](uint64_t row, uint64_t column) {
     const uint64_t first = row * args.x_stride + (interleaved ? 2 * column : column);
     const uint64_t second = interleaved ? first + kWidth : first + args.columns;
-    return GatedPacks<T, kWidth>{
-        {*PackAt<T, kWidth>(args.x, first), *PackAt<T, kWidth>(args.x, second)}};
+    return GatedPacks<T, kWidth>{*PackAt<T, kWidth>(args.x, first),
+                                 *PackAt<T, kWidth>(args.x, second)};
   };
-  const auto store = [&](uint64_t row, uint64_t column, const GatedPacks<T, kWidth>& packs) {
+  const auto store = [&](uint64_t row, uint64_t column, GatedPacks<T, kWidth> packs) {
+    if (interleaved) packs.PutApart();
     Pack<T, kWidth> out;
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
-      const float gate = interleaved ? packs.At(2 * i) : packs.At(i);
-      const float up = interleaved ? packs.At(2 * i + 1) : packs.At(kWidth + i);
+      const float gate = ToFloat(packs.gate.values[i]), up = ToFloat(packs.up.values[i]);
       out.values[i] = FromFloat<T>(Activate(gate, kActivation) * up);
     }
     *PackAt<T, kWidth>(args.out, row * args.out_stride + column) = out;

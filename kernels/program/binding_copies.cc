@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr uint64_t kBytesOfBlock = 16 * 1024;  // what a block moves in a few round trips to memory
-constexpr uint64_t kMaxBlocksEach = 32;
+constexpr uint64_t kMaxBlocksEach = 128;
 
 }  // namespace
 
