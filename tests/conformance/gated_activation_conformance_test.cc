@@ -57,6 +57,13 @@ TEST_P(GatedActivationConformanceTest, MatchesTheReference) {
   }
 }
 
+TEST_P(GatedActivationConformanceTest, ThreadsTakeSeveralPacksAtOnceAndAgain) {
+  // Four elements a pack: twice as many as a launch has threads, and some more.
+  constexpr Rows kLarge = {.name = "a prompt", .rows = 1100, .columns = 1928, .padding = 4};
+  for (const bool interleaved : {false, true})
+    RunCase(kLarge, Dtype::kFp32, CONCERT_ABI_ACT_SILU, interleaved);
+}
+
 TEST_P(GatedActivationConformanceTest, NanAndInfinityStayInTheirElement) {
   // -inf: -inf / (1 + exp(inf)), and half of -inf times 1 + tanh(-inf).
   struct Special {

@@ -338,6 +338,7 @@ CUresult LaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void*
     g_fake->attention.push_back(
         *static_cast<const kernels::cuda::AttentionKernelArgs*>(parameters[0]));
   }
+  if (function == FakeCuda::Rows()) g_fake->rows_line_up.push_back(config->numAttrs > 0);
   if (function == FakeCuda::CopyBindings() && config->hStream == g_fake->capturing)
     g_fake->captured_copies.push_back({.behind = g_fake->captured.size(), .to = {}});
   return CUDA_SUCCESS;
@@ -416,6 +417,7 @@ FakeCuda::FakeCuda() {
   FillIn(api_.cublaslt);
   FillIn(api_.driver);
   kernels_.copy_bindings = CopyBindings();
+  kernels_.rows = Rows();
   kernels_.epilogue_of_sums.fill(EpilogueOfSums());
   for (auto& kernels : kernels_.attention_decode) kernels.fill(AttentionDecode());
   for (auto& kernels : kernels_.fallback_gemm) kernels.fill(FallbackGemm());

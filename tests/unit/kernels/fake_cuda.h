@@ -84,6 +84,7 @@ class FakeCuda {
   static CUfunction EpilogueOfSums() { return reinterpret_cast<CUfunction>(uintptr_t{97}); }
   static CUfunction Skinny() { return reinterpret_cast<CUfunction>(uintptr_t{95}); }
   static CUfunction AttentionDecode() { return reinterpret_cast<CUfunction>(uintptr_t{94}); }
+  static CUfunction Rows() { return reinterpret_cast<CUfunction>(uintptr_t{92}); }
   static CUfunction Step() { return reinterpret_cast<CUfunction>(uintptr_t{93}); }
   static CUfunction FallbackGemm() { return reinterpret_cast<CUfunction>(uintptr_t{96}); }
   static CUstream ProbeStream() { return reinterpret_cast<CUstream>(uintptr_t{99}); }
@@ -111,6 +112,7 @@ class FakeCuda {
   std::vector<kernels::GemmArgs> fallbacks;
   std::vector<kernels::cuda::SkinnyArgs> skinny;
   std::vector<kernels::cuda::AttentionKernelArgs> attention;
+  std::vector<bool> rows_line_up;  // of its launches: each may begin before the one ahead has ended
   std::vector<kernels::cuda::StepArgs> steps;
   std::vector<unsigned> step_blocks;
   std::set<CUevent> unfinished;  // recorded, and what they wait for goes on

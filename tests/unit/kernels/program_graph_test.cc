@@ -99,6 +99,37 @@ TEST_F(ProgramGraphTest, ARunWhoseBindingsCannotBeSetEnqueuesNothing) {
   EXPECT_TRUE(fake_.enqueued.empty());
 }
 
+// Gates the first GEMM's results.
+Op Gate() {
+  Op op;
+  op.kind = CONCERT_OP_GATED_ACTIVATION;
+  op.gated_activation = {.rows = 64,
+                         .columns = 32,
+                         .x = kArena + 0x10000,
+                         .out = kArena + 0x20000,
+                         .x_stride = 64,
+                         .out_stride = 32,
+                         .dtype = policies::Dtype::kBf16,
+                         .activation = kernels::Activation::kSilu,
+                         .interleaved = false};
+  return op;
+}
+
+TEST_F(ProgramGraphTest, RowsLineUpBehindKernelsAndNotBehindCopies) {
+  Op gemm = Gemm(64), copy;
+  gemm.gemm.m = 128;  // more rows than the skinny kernel takes
+  copy.kind = CONCERT_OP_COPY;
+  copy.copy.src = kArena + 0x20000, copy.copy.dst = kArena + 0x30000, copy.copy.bytes = 4096;
+  program_.bindings.clear();
+  program_.ops = {Gate(), gemm, Gate(), Gate(), copy, Gate()};
+  fake_.AddSkinny();  // a GPU on which launches may overlap
+  kernels::cuda::LaunchContext context = fake_.Context();
+  const auto graph = ProgramGraph::Capture(context, program_);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_EQ(fake_.captured.size(), 1u);
+  EXPECT_THAT(fake_.rows_line_up, ElementsAre(false, true, true, false));
+}
+
 TEST_F(ProgramGraphTest, WhatCannotBeLaunchedIsNamedAndTheCaptureEnds) {
   fake_.matmul_status = CUBLAS_STATUS_EXECUTION_FAILED;
   kernels::cuda::LaunchContext context = fake_.Context();
