@@ -11,9 +11,9 @@ namespace concert::kernels::cuda {
 
 __device__ inline float Activate(float x, uint32_t activation) {
   switch (activation) {
-    case 1:                  // relu
-      return x < 0 ? 0 : x;  // keeps NaN
-    case 2:                  // gelu, tanh approximation: the one of cuBLASLt's epilogue
+    case 1:  // relu, which keeps NaN
+      return x < 0 ? 0 : x;
+    case 2:  // gelu, tanh approximation: the one of cuBLASLt's epilogue
       return 0.5f * x * (1.0f + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
     case 3:  // silu
       // Without the division's way for what is tiny, which would keep elements from being computed

@@ -14,7 +14,7 @@ constexpr uint64_t kMaxTokens = 1 << 20;
 constexpr uint64_t kBlockRows = 128;
 // Kernels that multiply by mma.sync, as FlashAttention-2 and ours, reach 35 % of the 989e12 FLOP/s
 // of an H100's data sheet (Shah et al., arXiv:2407.08608, abstract). Ours, of the 790e12 that GEMMs
-// reach on an H200: 0.26 to 0.40 on prompts of 2048 to 16384 tokens (ADR 28).
+// reach on an H200: 0.27 to 0.43 on prompts of 2048 to 16384 tokens (ADR 28).
 constexpr float kFlopsShare = 0.35f;
 
 Failure CheckScalars(const concert_descriptor& descriptor,

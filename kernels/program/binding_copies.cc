@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr uint64_t kBytesOfBlock = 16 * 1024;  // what a block moves in a few round trips to memory
-constexpr uint64_t kMaxBlocksEach = 128;
+constexpr uint64_t kMaxBlocksEach = 128;       // with 32, 8 MB took 29 us (one H200)
 
 }  // namespace
 
