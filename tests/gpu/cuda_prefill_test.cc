@@ -1,6 +1,5 @@
 // How fast attention_prefill multiplies. That its results are right tests/conformance shows.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <random>
@@ -55,43 +54,19 @@ constexpr PrefillShape kShapes[] = {
 
 class GpuPrefillTest : public GpuTest {
  protected:
-  static constexpr int kLaunches = 30, kWarmUp = 3;
-  static constexpr policies::Lane kLane = 0;
-
   // Microseconds a launch, one behind the other.
   double Measure(const PrefillShape& shape, int sm_budget) {
     HostMirror memory(device(), shape.bytes(), 0);
     Fill(shape, memory);
     const Op op = OpOf(shape, memory.address());
-    const Op* const ops[] = {&op};
-    std::chrono::steady_clock::time_point start;
-    for (int i = 0; i < kWarmUp + kLaunches; ++i) {
-      if (i == kWarmUp) {
-        Finish(kLane);
-        start = std::chrono::steady_clock::now();
-      }
-      const absl::Status status = device().Launch(
-          {.planned = {.count = 1, .lane = kLane, .sm_budget = sm_budget}, .ops = ops});
-      EXPECT_TRUE(status.ok()) << status;
-    }
-    Finish(kLane);
-    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
-    return took.count() / kLaunches;
+    return MicrosecondsEach(op, sm_budget);
   }
 
  private:
   // Random numbers, and every page once, as an allocator hands them out after a while: anywhere.
   static void Fill(const PrefillShape& shape, HostMirror& memory) {
     std::mt19937 random(20261125);
-    std::normal_distribution<float> normal;
-    std::vector<uint8_t> numbers(1 << 20);
-    for (size_t at = 0; at < numbers.size(); at += 2) {
-      ElementFromFloat(Dtype::kBf16, normal(random), &numbers[at]);
-    }
-    for (uint64_t at = 0; at < shape.table(); at += numbers.size()) {
-      std::memcpy(&memory.bytes()[at], numbers.data(),
-                  std::min<uint64_t>(numbers.size(), shape.table() - at));
-    }
+    memory.RepeatNormal(shape.table(), /*seed=*/20261125);
     std::vector<int32_t> pages(shape.pages()), starts;
     for (size_t i = 0; i < pages.size(); ++i) pages[i] = static_cast<int32_t>(i);
     std::shuffle(pages.begin(), pages.end(), random);

@@ -4,9 +4,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <random>
-#include <string>
-#include <vector>
 
 #include "tests/gpu/gpu_fixture.h"
 
@@ -34,16 +31,7 @@ class LayerOps {
                     std::max(2 * layer.ffn, layer.qkv_columns())),
         parts_(device, 4 * part_bytes_, 0),
         indices_(device, 4 * (layer.tokens + 3), 0) {
-    // Random numbers everywhere: products of zeros take less power, and so less time.
-    std::mt19937 random(20261130);
-    std::normal_distribution<float> normal;
-    std::vector<uint8_t> numbers(1 << 20);
-    for (size_t at = 0; at < numbers.size(); at += 2)
-      ElementFromFloat(Dtype::kBf16, normal(random), &numbers[at]);
-    std::vector<uint8_t>& bytes = parts_.bytes();
-    for (uint64_t at = 0; at < bytes.size(); at += numbers.size())
-      std::memcpy(&bytes[at], numbers.data(),
-                  std::min<uint64_t>(numbers.size(), bytes.size() - at));
+    parts_.RepeatNormal(parts_.bytes().size(), /*seed=*/20261130);
     parts_.Upload();
     // Positions, slots and pages in their order; then the length; then starts.
     for (uint32_t i = 0; i < layer.tokens; ++i) std::memcpy(&indices_.bytes()[4 * i], &i, 4);
@@ -162,28 +150,12 @@ class LayerOps {
 
 class GpuPromptMeasure : public GpuTest {
  protected:
-  static constexpr int kLaunches = 30, kWarmUp = 3, kRounds = 3;
-  static constexpr policies::Lane kLane = 0;
+  static constexpr int kRounds = 3;
 
   // Microseconds a launch: the best of some rounds.
   double Time(const Op& op) {
-    const Op* const ops[] = {&op};
-    double best_us = 0;
-    for (int round = 0; round < kRounds; ++round) {
-      Clock::time_point start;
-      for (int i = 0; i < kWarmUp + kLaunches; ++i) {
-        if (i == kWarmUp) {
-          Finish(kLane);
-          start = Clock::now();
-        }
-        const absl::Status status =
-            device().Launch({.planned = {.count = 1, .lane = kLane}, .ops = ops});
-        EXPECT_TRUE(status.ok()) << status;
-      }
-      Finish(kLane);
-      const double us = MicrosecondsSince(start) / kLaunches;
-      if (round == 0 || us < best_us) best_us = us;
-    }
+    double best_us = MicrosecondsEach(op);
+    for (int round = 1; round < kRounds; ++round) best_us = std::min(best_us, MicrosecondsEach(op));
     return best_us;
   }
 

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -137,6 +138,18 @@ class HostMirror {
     Upload();
   }
 
+  // The first `count` bytes, of bf16, on the host only: normal numbers, the same ones again and
+  // again. Not zeros, whose products take less power, and so less time.
+  void RepeatNormal(uint64_t count, uint32_t seed) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    std::vector<uint8_t> numbers(1 << 20);
+    for (size_t at = 0; at < numbers.size(); at += 2)
+      ElementFromFloat(Dtype::kBf16, normal(random), &numbers[at]);
+    for (uint64_t at = 0; at < count; at += numbers.size())
+      std::memcpy(&bytes_[at], numbers.data(), std::min<uint64_t>(numbers.size(), count - at));
+  }
+
  private:
   CudaDevice& device_;
   std::vector<uint8_t> bytes_;
@@ -214,6 +227,24 @@ class GpuTest : public testing::Test {
     const daemon::TimelineWrite write = {TimelineAddress(index), value};
     ASSERT_OK(device(gpu).Signal(lane, {&write, 1}));
     ASSERT_TRUE(WaitFor(index, value)) << device(gpu).healthy();
+  }
+  // That a launch of `op` takes, one behind the other, without the first few.
+  double MicrosecondsEach(const Op& op, int sm_budget = 0) {
+    constexpr int kLaunches = 30, kWarmUp = 3;
+    constexpr policies::Lane kLane = 0;
+    const Op* const ops[] = {&op};
+    Clock::time_point start;
+    for (int i = 0; i < kWarmUp + kLaunches; ++i) {
+      if (i == kWarmUp) {
+        Finish(kLane);
+        start = Clock::now();
+      }
+      const absl::Status status = device().Launch(
+          {.planned = {.count = 1, .lane = kLane, .sm_budget = sm_budget}, .ops = ops});
+      EXPECT_TRUE(status.ok()) << status;
+    }
+    Finish(kLane);
+    return MicrosecondsSince(start) / kLaunches;
   }
 };
 
