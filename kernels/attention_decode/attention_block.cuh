@@ -313,20 +313,25 @@ __device__ void AttendChunk(const AttentionDecodeArgs& op, const AttentionChunk&
 template <typename Results>
 __device__ float AddUpWarps(const Results& results, int warps, uint32_t head, uint32_t element,
                             SoftmaxState& all, int first = 0) {
-  float largest = -INFINITY, sum = 0;
-  all = {-INFINITY, 0};
-#pragma unroll
-  for (int warp = 0; warp < Results::kMostWarps; ++warp)
-    if (warp < warps) largest = fmaxf(largest, results.State(first + warp, head).largest);
+  // All of them at once, so that no load waits for another.
+  SoftmaxState states[Results::kMostWarps];
+  float sums[Results::kMostWarps];
 #pragma unroll
   for (int warp = 0; warp < Results::kMostWarps; ++warp) {
-    if (warp >= warps) break;
-    const SoftmaxState& state = results.State(first + warp, head);
-    const float weight = WeightOf(state, largest);
-    all.sum += weight * state.sum;
-    sum += weight * results.Sum(first + warp, head, element);
+    const bool is_there = warp < warps;
+    states[warp] = is_there ? results.State(first + warp, head) : SoftmaxState{-INFINITY, 0};
+    sums[warp] = is_there ? results.Sum(first + warp, head, element) : 0;
   }
-  all.largest = largest;
+  all = {-INFINITY, 0};
+#pragma unroll
+  for (const SoftmaxState& state : states) all.largest = fmaxf(all.largest, state.largest);
+  float sum = 0;
+#pragma unroll
+  for (int warp = 0; warp < Results::kMostWarps; ++warp) {
+    const float weight = WeightOf(states[warp], all.largest);
+    all.sum += weight * states[warp].sum;
+    sum += weight * sums[warp];
+  }
   return sum;
 }
 

@@ -13,21 +13,27 @@ namespace concert::kernels::cuda {
 template <int kDim>
 class AttentionStage {
  public:
-  __device__ AttentionStage(const StepArgs& args, const StepAttention& attention, SlotReader& ring,
-                            ScratchTurn& scratch)
-      : args_(args), attention_(attention), ring_(ring), scratch_(scratch), op_(attention.op) {}
+  // `chunks`: BlockStage.
+  __device__ AttentionStage(const StepArgs& args, const StepAttention& attention, uint32_t chunks,
+                            SlotReader& ring, ScratchTurn& scratch)
+      : args_(args),
+        attention_(attention),
+        chunks_(chunks),
+        ring_(ring),
+        scratch_(scratch),
+        op_(attention.op) {}
 
   __device__ void Run() {
-    const uint32_t chunks = ChunksOf(attention_), items = op_.rows * chunks * op_.kv_heads;
+    const uint32_t items = op_.rows * chunks_ * op_.kv_heads;
     for (uint32_t item = blockIdx.x; item < items;) {
       const uint32_t shift = SideBySideShift(item, items), warps = kStepWarps >> shift;
       const uint32_t own = item + (threadIdx.x >> (kThreadsShift - shift)) * gridDim.x;
-      const AttentionChunk chunk = ChunkOf(op_, chunks, own);
+      const AttentionChunk chunk = ChunkOf(op_, chunks_, own);
       const Results& results = Attend(chunk, own < items, warps);
       SyncRowThreads();
-      if (own < items) Finish(chunk, chunks, warps, results);
+      if (own < items) Finish(chunk, warps, results);
       // Cut into chunks there are no more items than blocks, so that all of a row are at work.
-      if (chunks > 1) AddUp(chunk, chunks);
+      if (chunks_ > 1) AddUp(chunk);
       item += gridDim.x << shift;
     }
   }
@@ -131,7 +137,7 @@ class AttentionStage {
   }
 
   // The chunk's results, by the warps that share it: to out, or for AddUp.
-  __device__ void Finish(const AttentionChunk& chunk, uint32_t chunks, uint32_t warps,
+  __device__ void Finish(const AttentionChunk& chunk, uint32_t warps,
                          const Results& results) const {
     const uint32_t within = threadIdx.x & (32 * warps - 1);
     const auto first_warp = static_cast<int>((threadIdx.x - within) / 32);
@@ -140,11 +146,11 @@ class AttentionStage {
       SoftmaxState all;
       const float sum =
           AddUpWarps(results, static_cast<int>(warps), head, element, all, first_warp);
-      if (chunks == 1) {
+      if (chunks_ == 1) {
         StoreOut(chunk, head, element, Quotient(sum, all));
         continue;
       }
-      const uint64_t partial = FirstChunk(chunk, head, chunks) + chunk.index;
+      const uint64_t partial = FirstChunk(chunk, head) + chunk.index;
       StoreTagged(attention_.sums + partial * kDim + element, sum, tag());
       if (element != 0) continue;
       StoreTagged(attention_.states + 2 * partial, all.largest, tag());
@@ -153,29 +159,29 @@ class AttentionStage {
   }
 
   // All chunks of the heads of q that fall to this one.
-  __device__ void AddUp(const AttentionChunk& chunk, uint32_t chunks) const {
+  __device__ void AddUp(const AttentionChunk& chunk) const {
     for (uint32_t i = threadIdx.x; i < attention_.group * kDim; i += kStepComputeThreads) {
       const uint32_t head = i / kDim, element = i % kDim;
-      if (head % chunks != chunk.index) continue;
-      const uint64_t first = FirstChunk(chunk, head, chunks);
+      if (DivisionOf(head, chunks_).rest != chunk.index) continue;
+      const uint64_t first = FirstChunk(chunk, head);
       SoftmaxState all = {-INFINITY, 0};
       float sum = 0;
-      for (uint32_t begin = 0; begin < chunks; begin += kChunksAtOnce)
-        AddChunks(first, begin, chunks, element, all, sum);
+      for (uint32_t begin = 0; begin < chunks_; begin += kChunksAtOnce)
+        AddChunks(first, begin, element, all, sum);
       StoreOut(chunk, head, element, Quotient(sum, all));
     }
   }
 
   // Of kChunksAtOnce chunks, from `begin` on, what they have of an element.
-  __device__ void AddChunks(uint64_t first, uint32_t begin, uint32_t chunks, uint32_t element,
-                            SoftmaxState& all, float& sum) const {
+  __device__ void AddChunks(uint64_t first, uint32_t begin, uint32_t element, SoftmaxState& all,
+                            float& sum) const {
     Tagged sums[kChunksAtOnce], largest[kChunksAtOnce], weights[kChunksAtOnce];
     Patience patience;
     for (bool is_there = false; !is_there && !patience.GivesUp();) {
       is_there = true;
 #pragma unroll
       for (uint32_t i = 0; i < kChunksAtOnce; ++i) {
-        const uint64_t partial = first + min(begin + i, chunks - 1);
+        const uint64_t partial = first + min(begin + i, chunks_ - 1);
         sums[i] = LoadTagged(attention_.sums + partial * kDim + element);
         largest[i] = LoadTagged(attention_.states + 2 * partial);
         weights[i] = LoadTagged(attention_.states + 2 * partial + 1);
@@ -188,7 +194,7 @@ class AttentionStage {
     }
 #pragma unroll
     for (uint32_t i = 0; i < kChunksAtOnce; ++i) {
-      if (begin + i >= chunks) break;
+      if (begin + i >= chunks_) break;
       const SoftmaxState state = {largest[i].value, weights[i].value};
       const float most = fmaxf(all.largest, state.largest);
       const float before = WeightOf(all, most), weight = WeightOf(state, most);
@@ -198,9 +204,8 @@ class AttentionStage {
   }
 
   // Where the chunks of a head of q begin.
-  __device__ uint64_t FirstChunk(const AttentionChunk& chunk, uint32_t head,
-                                 uint32_t chunks) const {
-    return (chunk.row * op_.q_heads + chunk.kv_head * attention_.group + head) * chunks;
+  __device__ uint64_t FirstChunk(const AttentionChunk& chunk, uint32_t head) const {
+    return (chunk.row * op_.q_heads + chunk.kv_head * attention_.group + head) * chunks_;
   }
   // Of this run and stage: what it puts where others had theirs is told apart by it.
   __device__ uint32_t tag() const { return args_.first_tag + attention_.number; }
@@ -213,6 +218,7 @@ class AttentionStage {
 
   const StepArgs& args_;
   const StepAttention& attention_;
+  const uint32_t chunks_;
   SlotReader& ring_;
   ScratchTurn& scratch_;
   const AttentionDecodeArgs op_;

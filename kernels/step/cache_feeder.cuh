@@ -10,15 +10,15 @@ namespace concert::kernels::cuda {
 template <int kDim>
 class CacheFeeder {
  public:
-  // `attentions`: of the launch, that came before; counts on.
+  // `chunks`: BlockStage. `attentions`: of the launch, that came before; counts on.
   __device__ CacheFeeder(StepMemory& memory, SlotWriter& writer, const StepAttention& attention,
-                         uint32_t& attentions)
+                         uint32_t chunks, uint32_t& attentions)
       : writer_(writer),
         op_(attention.op),
         maps_(attention.maps),
         box_shift_(31 - __clz(static_cast<int>(max(attention.box_tokens, 1u)))),
         page_size_(attention.op.cache.page_size),
-        chunks_(ChunksOf(attention)),
+        chunks_(chunks),
         items_(op_.rows * chunks_ * op_.kv_heads),
         rows_(attention.append.rows) {
     RawIndex slot;

@@ -4,28 +4,22 @@
 #define CONCERT_KERNELS_STEP_CACHE_SLOT_CUH_
 
 #include "kernels/attention_decode/slot_attention.cuh"
+#include "kernels/step/division.cuh"
 #include "kernels/step/slot_ring.cuh"
 
 namespace concert::kernels::cuda {
-
-// Into how many chunks rows are cut, so that every block has one.
-__device__ inline uint32_t ChunksOf(const StepAttention& attention) {
-  const uint32_t heads = attention.op.rows * attention.op.kv_heads;
-  return max(1u, min(gridDim.x / heads, attention.chunks_max));
-}
 
 // Which row, head and chunk item `item` is; its tokens are not known yet.
 __device__ inline AttentionChunk ChunkOf(const AttentionDecodeArgs& op, uint32_t chunks,
                                          uint32_t item) {
   AttentionChunk chunk = {};
-  chunk.kv_head = item % op.kv_heads;
-  const uint32_t of_row = item / op.kv_heads;
-  if (chunks == 1) {
-    chunk.row = of_row;
-    return chunk;
-  }
-  chunk.index = of_row % chunks;
-  chunk.row = of_row / chunks;
+  const Division of_heads = DivisionOf(item, op.kv_heads);
+  chunk.kv_head = of_heads.rest;
+  chunk.row = of_heads.quotient;
+  if (chunks == 1) return chunk;
+  const Division of_chunks = DivisionOf(of_heads.quotient, chunks);
+  chunk.row = of_chunks.quotient;
+  chunk.index = of_chunks.rest;
   return chunk;
 }
 

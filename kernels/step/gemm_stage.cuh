@@ -69,6 +69,9 @@ class GemmStage {
   // Whether registers reach for a chunk of A that is on its way while the one before is multiplied,
   // and for one that stays from pass to pass where there is no other.
   static constexpr bool kLooksAhead = kRowTiles < 4, kKeepsA = kRowTiles == 1;
+  // And for whose turn it is to finish: of more rows every other warp has something to finish
+  // anyway.
+  static constexpr bool kFinishInTurn = kRowTiles == 1;
 
   static constexpr int kPacks = kStepPacks;
   using Chunk = StepChunk<kRowTiles>;
@@ -155,17 +158,20 @@ class GemmStage {
   // enough, and times the norm's gain. What rows are divided by is the same for all of a row, so it
   // waits for the product.
   __device__ void Take(uint32_t k, const Chunk& chunk, Squares& squares) {
-    if (gain_ != 0) {
-      WaitUnitsCopied();
-      __syncwarp();
-    }
+    const bool adds_squares = gain_ != 0 && is_first_pass_;
 #pragma unroll
     for (int i = 0; i < kPacks; ++i) {
       product_.Take(i, chunk.a[i], zero_);
-      if (gain_ == 0 || i >= PacksAt(k)) continue;
-      if (is_first_pass_) product_.AddSquares(i, chunk.a[i], squares);
-      product_.Scale(i, LoadShared(GainAt(k) + i * kPackStep));
+      if (adds_squares) product_.AddSquares(i, chunk.a[i], squares);
     }
+    if (gain_ == 0) return;
+    // Behind the squares, which need no gain; and all packs' at once, not each behind a test.
+    WaitUnitsCopied();
+    __syncwarp();
+    const int packs = PacksAt(k);
+#pragma unroll
+    for (int i = 0; i < kPacks; ++i)
+      product_.Scale(i, i < packs ? LoadShared(GainAt(k) + i * kPackStep) : uint4{});
   }
   __device__ void ShareSquares(const Squares& squares) {
     if (quarter_ != eighth_ / 2) return;  // not on the diagonal
@@ -197,6 +203,7 @@ class GemmStage {
       // Most stages have no more, and registers do not reach for more ahead.
       result = Prepared(begin, end, tile);
     }
+    if (kFinishInTurn) scratch_.HaveFinished(static_cast<uint32_t>(units) * 32 * kRowTiles);
   }
 
   // Of two units, as A's chunk lies.
@@ -276,8 +283,9 @@ class GemmStage {
   // product, and finds where it goes.
   __device__ Result Prepared(uint32_t begin, uint32_t end, uint32_t tile = 0) const {
     Result result;
-    result.tile = tile + threadIdx.x / (32 * kRowTiles);
-    result.row = 8 * (threadIdx.x / 32 % kRowTiles) + eighth_;
+    const uint32_t thread = kFinishInTurn ? scratch_.Finisher() : threadIdx.x;
+    result.tile = tile + thread / (32 * kRowTiles);
+    result.row = 8 * (thread / 32 % kRowTiles) + eighth_;
     const uint32_t unit = begin + result.tile;
     result.there = unit < end && result.row < gemm_.m;
     result.c = result.bias[0] = result.bias[1] = 0;

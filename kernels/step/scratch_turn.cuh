@@ -26,11 +26,18 @@ class ScratchTurn {
   // Of the last that took: 0 or 1, in turn.
   __device__ uint32_t turn() const { return turn_; }
 
+  // Which of the threads that finish a pass this one is. Warps have that in turn, too: while some
+  // finish, the others, who will finish the next pass, are at the next stage.
+  __device__ uint32_t Finisher() const { return (threadIdx.x - finished_) % kStepComputeThreads; }
+  // So many threads have finished the pass.
+  __device__ void HaveFinished(uint32_t threads) { finished_ += threads; }
+
  private:
   static constexpr uint32_t kHalf = kStepScratchBytes / 2;
 
   char* const scratch_;
   uint32_t turn_ = 0;
+  uint32_t finished_ = 0;  // threads, of all passes
   bool was_whole_ = false;
 };
 

@@ -3,6 +3,7 @@
 #ifndef CONCERT_KERNELS_STEP_STAGE_RING_CUH_
 #define CONCERT_KERNELS_STEP_STAGE_RING_CUH_
 
+#include "kernels/step/division.cuh"
 #include "kernels/step/slot_ring.cuh"
 
 namespace concert::kernels::cuda {
@@ -12,15 +13,15 @@ static_assert(kStageWords <= 32);
 
 // This block's share of units: as many as others have, or one more.
 __device__ inline UnitRange UnitsOfBlock(uint32_t units) {
-  // By way of floats, whose quotient is one off at most: a matrix has at most 2^24 columns.
-  const auto blocks = static_cast<int>(gridDim.x);
-  int each = static_cast<int>(__fdividef(static_cast<float>(units), static_cast<float>(blocks)));
-  int rest = static_cast<int>(units) - each * blocks;
-  if (rest < 0) --each, rest += blocks;
-  if (rest >= blocks) ++each, rest -= blocks;
-  const auto block = static_cast<int>(blockIdx.x);
-  const int begin = block * each + min(block, rest);
-  return {static_cast<uint32_t>(begin), static_cast<uint32_t>(begin + each + (block < rest))};
+  const Division each = DivisionOf(units, gridDim.x);
+  const uint32_t begin = blockIdx.x * each.quotient + min(blockIdx.x, each.rest);
+  return {begin, begin + each.quotient + (blockIdx.x < each.rest)};
+}
+
+// Into how many chunks rows are cut, so that every block has one.
+__device__ inline uint32_t ChunksOf(const StepAttention& attention) {
+  const uint32_t heads = attention.op.rows * attention.op.kv_heads;
+  return max(1u, min(gridDim.x / heads, attention.chunks_max));
 }
 
 // The side of the warp that fetches.
@@ -85,6 +86,7 @@ class StageFetcher {
       gemm.exchanged += args_.exchange;
       to.units = UnitsOfBlock(gemm.units());
     }
+    to.turn = TurnOf(to.stage);
     if (to.stage.kind == StageKind::kAttention) {
       StepAttention& attention = to.stage.attention;
       if (attention.box_tokens != 0) {
@@ -93,7 +95,19 @@ class StageFetcher {
       }
       if (attention.append.rows != 0) attention.op.q += args_.exchange;
       if (attention.exchanges) attention.op.out += args_.exchange;
+      to.chunks = ChunksOf(attention);
     }
+  }
+  __device__ StageTurn TurnOf(const Stage& stage) const {
+    // Bindings that are used where they are given are not copied out.
+    const bool tells = stage.awaited == Awaited::kAlways ||
+                       (stage.awaited == Awaited::kByCopyOut && args_.first_stage == kTablesStage);
+    uint32_t does = tells ? StageTurn::kTellsBlocks : 0;
+    if (blockIdx.x < stage.units) does |= StageTurn::kTakesPart;
+    if (stage.wait_count != 0) does |= StageTurn::kWaits;
+    if (stage.kind == StageKind::kAttention && stage.attention.append.rows == 0)
+      does |= StageTurn::kTellsFeeders;
+    return {stage.kind, does};
   }
 
   const StepArgs& args_;

@@ -39,19 +39,12 @@ __device__ void WaitForBlocks(const StepArgs& args, StepWait wait, uint32_t thre
 
 // Until all that the stage needs is there. Of the computing threads.
 __device__ void WaitForInputs(const StepArgs& args, const Stage& stage) {
-  if (stage.wait_count == 0) return;
   WaitForBlocks(args, stage.wait, threadIdx.x, kStepComputeThreads);
   for (uint32_t i = 1; i < stage.wait_count; ++i) {
     WaitForBlocks(args, args.waits[stage.more_waits + i - 1], threadIdx.x, kStepComputeThreads);
   }
   asm volatile("fence.acq_rel.gpu;" ::: "memory");
   SyncRowThreads();
-}
-
-// Bindings that are used where they are given are not copied out.
-__device__ bool IsAwaited(const StepArgs& args, const Stage& stage) {
-  return stage.awaited == Awaited::kAlways ||
-         (stage.awaited == Awaited::kByCopyOut && args.first_stage == kTablesStage);
 }
 
 // Releases what the block's threads stored. REQUIRES: they have met since.
@@ -90,35 +83,34 @@ __device__ __noinline__ void ComputeRows(const RowTask& task, uint32_t blocks) {
 }
 
 template <int kRowTiles>
-__device__ void Compute(const StepArgs& args, const BlockStage& at, StepMemory& memory,
-                        SlotReader& ring, ScratchTurn& scratch) {
+__device__ void Compute(const StepArgs& args, const BlockStage& at, StageKind kind,
+                        StepMemory& memory, SlotReader& ring, ScratchTurn& scratch) {
   const Stage& stage = at.stage;
   // No switch: its table would be one more thing to wait for.
-  if (stage.kind == StageKind::kGemm)
+  if (kind == StageKind::kGemm)
     return GemmStage<kRowTiles>(stage.gemm, memory, ring, scratch).Run(at.units);
-  if (stage.kind == StageKind::kCopy) return Copy(args, stage.copy);
-  if (stage.kind == StageKind::kRows) return ComputeRows(stage.row, min(stage.units, gridDim.x));
+  if (kind == StageKind::kCopy) return Copy(args, stage.copy);
+  if (kind == StageKind::kRows) return ComputeRows(stage.row, min(stage.units, gridDim.x));
   if (stage.attention.op.head_dim == 64) {
-    AttentionStage<64>(args, stage.attention, ring, scratch).Run();
+    AttentionStage<64>(args, stage.attention, at.chunks, ring, scratch).Run();
   } else {
-    AttentionStage<128>(args, stage.attention, ring, scratch).Run();
+    AttentionStage<128>(args, stage.attention, at.chunks, ring, scratch).Run();
   }
 }
 
 // This block's part of stage `index`.
 template <int kRowTiles>
-__device__ void TakePart(const StepArgs& args, uint32_t index, const BlockStage& at,
+__device__ void TakePart(const StepArgs& args, uint32_t index, const BlockStage& at, StageTurn turn,
                          StepMemory& memory, SlotReader& ring, ScratchTurn& scratch) {
-  const Stage& stage = at.stage;
-  WaitForInputs(args, stage);
-  if (threadIdx.x == 0 && stage.kind == StageKind::kAttention) {
+  if (turn.Has(StageTurn::kWaits)) WaitForInputs(args, at.stage);
+  if (threadIdx.x == 0 && turn.Has(StageTurn::kTellsFeeders)) {
     // With all that the block has acquired: AwaitStage.
     __threadfence_block();
     *const_cast<volatile uint32_t*>(&memory.acquired) = index;
   }
-  Compute<kRowTiles>(args, at, memory, ring, scratch);
+  Compute<kRowTiles>(args, at, turn.kind(), memory, ring, scratch);
   // Else warps go on by themselves: what the next stage overwrites is ScratchTurn's to know.
-  if (!IsAwaited(args, stage)) return;
+  if (!turn.Has(StageTurn::kTellsBlocks)) return;
   SyncRowThreads();
   if (threadIdx.x == 0) EndStage(args, index);
 }
@@ -132,7 +124,9 @@ __device__ void ComputeStages(const StepArgs& args, StepMemory& memory) {
   for (uint32_t i = args.first_stage; i < args.last_stage; ++i) {
     const BlockStage& at = stages.Wait();
     if (threadIdx.x == 0) memory.at_work = i;
-    if (blockIdx.x < at.stage.units) TakePart<kRowTiles>(args, i, at, memory, ring, scratch);
+    const StageTurn turn = at.turn;
+    if (turn.Has(StageTurn::kTakesPart))
+      TakePart<kRowTiles>(args, i, at, turn, memory, ring, scratch);
     stages.Release();
   }
   SyncRowThreads();
@@ -148,12 +142,13 @@ __device__ void AwaitStage(const StepMemory& memory, uint32_t index) {
   FenceTensorCopies();
 }
 
-__device__ void FeedCache(StepMemory& memory, SlotWriter& writer, const StepAttention& attention,
+__device__ void FeedCache(StepMemory& memory, SlotWriter& writer, const BlockStage& at,
                           uint32_t& attentions) {
+  const StepAttention& attention = at.stage.attention;
   if (attention.op.head_dim == 64) {
-    CacheFeeder<64>(memory, writer, attention, attentions).Feed();
+    CacheFeeder<64>(memory, writer, attention, at.chunks, attentions).Feed();
   } else {
-    CacheFeeder<128>(memory, writer, attention, attentions).Feed();
+    CacheFeeder<128>(memory, writer, attention, at.chunks, attentions).Feed();
   }
 }
 
@@ -181,7 +176,7 @@ __device__ void FeedStages(const StepArgs& args, StepMemory& memory) {
       __syncwarp();
       has_tables = true;
     }
-    FeedCache(memory, writer, stage.attention, attentions);
+    FeedCache(memory, writer, at, attentions);
   }
 }
 

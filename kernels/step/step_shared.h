@@ -41,17 +41,40 @@ struct UnitRange {
   uint32_t begin, end;
 };
 
+// What a block does of a stage, in one word: each test of a field of the stage by itself would wait
+// for shared memory.
+class StageTurn {
+ public:
+  enum Does : uint32_t {
+    kTakesPart = 1 << 8,      // it has units
+    kWaits = 1 << 9,          // for earlier stages
+    kTellsFeeders = 1 << 10,  // when these have ended: what loads ahead waits for them, too
+    kTellsBlocks = 1 << 11,   // when its part has ended
+  };
+  StageTurn() = default;
+  CONCERT_ON_BOTH_SIDES StageTurn(StageKind kind, uint32_t does)
+      : bits_(does | static_cast<uint32_t>(kind)) {}
+
+  CONCERT_ON_BOTH_SIDES bool Has(Does does) const { return (bits_ & does) != 0; }
+  CONCERT_ON_BOTH_SIDES StageKind kind() const { return static_cast<StageKind>(bits_ & 0xff); }
+
+ private:
+  uint32_t bits_;
+};
+
 // A stage as a block does it: addresses are where this run has what they name.
 struct BlockStage {
   Stage stage;
   UnitRange units;  // of a GEMM, that are this block's
+  uint32_t chunks;  // of an attention: that a row's head of the cache is cut into
+  StageTurn turn;
 };
 
 struct alignas(128) StepMemory {
   alignas(128) char slots[kSlots][kSlotBytes];
   alignas(128) char scratch[kStepScratchBytes];
   alignas(16) char gains[2][2 * kSlotColumns];  // of two chunks of A
-  float squares[2][kStepWarps][kMaxStepRows];  // of passes in turn (ScratchTurn)
+  float squares[2][kStepWarps][kMaxStepRows];   // of passes in turn (ScratchTurn)
   BlockStage stages[kStagePlaces];
   uint64_t stage_full[kStagePlaces], stage_empty[kStagePlaces];
   uint64_t full[kSlots];   // its bytes are there
