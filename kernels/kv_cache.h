@@ -30,6 +30,13 @@ struct KvCacheArgs {
   CONCERT_ON_BOTH_SIDES uint64_t TokenAt(uint64_t page, uint64_t token) const {
     return page * page_stride + token * token_stride;
   }
+  // The same of the token of a slot, which is one of tokens(). `Slot`: uint32_t wherever that is
+  // enough, since a GPU divides 64 bits in a hundred instructions.
+  template <typename Slot>
+  CONCERT_ON_BOTH_SIDES uint64_t SlotAt(Slot slot) const {
+    const Slot page = slot / page_size;
+    return TokenAt(page, slot - page * page_size);
+  }
 };
 
 }  // namespace concert::kernels

@@ -59,8 +59,7 @@ void RotateAndAppend(const RopeAppendArgs& args, uint64_t row) {
   }
   const int64_t index = LoadIndex(args.slots, row, args.slot_type);
   if (index < 0) return;
-  const uint64_t slot = Clamped(index, cache.tokens());
-  const uint64_t at = cache.TokenAt(slot / cache.page_size, slot % cache.page_size);
+  const uint64_t at = cache.SlotAt(Clamped(index, cache.tokens()));
   if (cache.dtype == Dtype::kFp8E4m3) {
     Append<T, uint8_t>(args, cos_sin, row, at, Quantiser{1 / cache.k_scale},
                        Quantiser{1 / cache.v_scale});

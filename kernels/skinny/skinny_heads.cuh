@@ -24,8 +24,7 @@ class SkinnyHeads {
     const bool is_there = rope.there == nullptr || (*rope.there >> part & 1) != 0;
     Place place = {Place::kNowhere, at.cos_sin};
     const KvCacheArgs& cache = rope.op.cache;
-    const uint64_t token = Clamped(slot, cache.tokens()), page = token / cache.page_size;
-    if (slot >= 0 && is_there) place.token = cache.TokenAt(page, token - page * cache.page_size);
+    if (slot >= 0 && is_there) place.token = cache.SlotAt(Clamped(slot, cache.tokens()));
     place.angles += Clamped(position, rope.op.positions_max) * rope.op.rotary_dim * sizeof(float);
     asm volatile("st.shared.u64 [%0], %1;" ::"r"(tile_.PlaceAt(row)), "l"(place.token) : "memory");
     asm volatile("st.shared.u64 [%0], %1;" ::"r"(tile_.PlaceAt(row) + 8), "l"(place.angles)

@@ -158,11 +158,10 @@ class GemmStage {
   // enough, and times the norm's gain. What rows are divided by is the same for all of a row, so it
   // waits for the product.
   __device__ void Take(uint32_t k, const Chunk& chunk, Squares& squares) {
-    const bool adds_squares = gain_ != 0 && is_first_pass_;
 #pragma unroll
     for (int i = 0; i < kPacks; ++i) {
       product_.Take(i, chunk.a[i], zero_);
-      if (adds_squares) product_.AddSquares(i, chunk.a[i], squares);
+      if (adds_squares()) product_.AddSquares(i, chunk.a[i], squares);
     }
     if (gain_ == 0) return;
     // Behind the squares, which need no gain; and all packs' at once, not each behind a test.
@@ -173,6 +172,7 @@ class GemmStage {
     for (int i = 0; i < kPacks; ++i)
       product_.Scale(i, i < packs ? LoadShared(GainAt(k) + i * kPackStep) : uint4{});
   }
+  __device__ bool adds_squares() const { return gain_ != 0 && is_first_pass_; }
   __device__ void ShareSquares(const Squares& squares) {
     if (quarter_ != eighth_ / 2) return;  // not on the diagonal
 #pragma unroll
@@ -192,9 +192,9 @@ class GemmStage {
     for (uint32_t k = 0; k < k_; k += kSlotColumns) {
       MultiplyChunk(k, chunk, units, squares);
     }
-    if (gain_ != 0 && is_first_pass_) ShareSquares(squares);
+    if (adds_squares()) ShareSquares(squares);
     SyncRowThreads();
-    if (gain_ != 0 && is_first_pass_) scale_ *= InverseNorm(result.row);
+    if (adds_squares()) scale_ *= InverseNorm(result.row);
 #pragma unroll 1
     for (int tile = 0;;) {
       if (result.there) Finish(result);
@@ -357,11 +357,10 @@ class GemmStage {
     const RopeAppendArgs& rope = gemm_.rope;
     if (index < 0) return 0;  // a row that is no sequence
     const auto slot = static_cast<uint32_t>(Clamped(index, rope.cache.tokens()));
-    const uint32_t page = slot / rope.cache.page_size;
     const uint32_t kv_head = result.columns.head - rope.q_heads;
     const bool is_k = kv_head < rope.kv_heads;
     return (is_k ? rope.cache.k : rope.cache.v) +
-           2 * (rope.cache.TokenAt(page, slot - page * rope.cache.page_size) +
+           2 * (rope.cache.SlotAt(slot) +
                 uint64_t{is_k ? kv_head : kv_head - rope.kv_heads} * rope.cache.head_stride);
   }
 
