@@ -55,7 +55,7 @@ class AttentionStage {
     const bool has_q = is_there && threadIdx.x % 32 / 4 < attention_.group;
     Warp attention;
     LoadQ(chunk, has_q, attention);
-    bool q_is_there = attention_.append.rows == 0;
+    bool q_is_there = !attention_.q_exchanged();
     for (uint32_t round = 0; (round & CacheSlotHeader::kLastRound) == 0;) {
       const CacheSlotHeader& first = Slot::HeaderOf(ring_.Wait());
       round = first.round;

@@ -93,7 +93,7 @@ class StageFetcher {
         AcquireMap(attention.maps);
         AcquireMap(attention.maps + 1);
       }
-      if (attention.append.rows != 0) attention.op.q += args_.exchange;
+      if (attention.q_exchanged()) attention.op.q += args_.exchange;
       if (attention.exchanges) attention.op.out += args_.exchange;
       to.chunks = ChunksOf(attention);
     }
@@ -105,7 +105,7 @@ class StageFetcher {
     uint32_t does = tells ? StageTurn::kTellsBlocks : 0;
     if (blockIdx.x < stage.units) does |= StageTurn::kTakesPart;
     if (stage.wait_count != 0) does |= StageTurn::kWaits;
-    if (stage.kind == StageKind::kAttention && stage.attention.append.rows == 0)
+    if (stage.kind == StageKind::kAttention && !stage.attention.q_exchanged())
       does |= StageTurn::kTellsFeeders;
     return {stage.kind, does};
   }

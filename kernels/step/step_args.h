@@ -49,6 +49,10 @@ struct StepAttention {
   uint64_t* states;
   uint32_t number;  // of the attention among the program's
   bool exchanges;   // op.out is in the exchange
+
+  // Whether q comes by the exchange, and with it what the cache lacks. Else the stage waits for all
+  // of both, and so does what loads the cache ahead.
+  CONCERT_ON_BOTH_SIDES bool q_exchanged() const { return append.rows != 0; }
 };
 
 struct alignas(16) Stage {

@@ -166,7 +166,7 @@ __device__ void FeedStages(const StepArgs& args, StepMemory& memory) {
     if (stage.kind == StageKind::kGemm)
       FeedWeights(writer, stage.gemm, at.units, StepPassTiles(kRowTiles));
     if (stage.kind != StageKind::kAttention) continue;
-    if (stage.attention.append.rows == 0) {
+    if (!stage.attention.q_exchanged()) {
       AwaitStage(memory, i);
     } else if (!has_tables) {
       WaitForBlocks(args, {kTablesStage, kAllBlocks}, lane, 32);
